@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -33,7 +32,7 @@ struct CounterTensor {
 };
 
 // Which types of tensors a reader accepts: float32 only, as checkpoints have them, or what other programs write too: F16,
-// BF16 and F64, which become float32, and counters.
+// BF16 and F64, which become float32, and integers, which are not read.
 enum class TensorTypes { f32, any };
 
 // The type in which tensors are written; values are rounded to the nearest.
@@ -52,12 +51,13 @@ class SafetensorsFile {
  public:
   struct Tensor {
     std::string name;
-    std::string type = "F32";  // or F16, BF16, F64; I64: a counter
+    std::string type = "F32";
     std::vector<std::int64_t> shape;
     std::size_t begin = 0;  // byte range within the data
     std::size_t end = 0;
 
-    bool counts() const { return type == "I64"; }
+    // Whether it has real numbers.
+    bool real() const { return type == "F32" || type == "F16" || type == "BF16" || type == "F64"; }
   };
 
   static SafetensorsFile read(const std::filesystem::path& path, TensorTypes types = TensorTypes::f32);
@@ -70,12 +70,7 @@ class SafetensorsFile {
   // The whole file.
   std::span<const std::byte> bytes() const { return std::as_bytes(std::span(bytes_)); }
 
-  // The first difference: a tensor of `expected` that is missing or has another shape or type, or an unexpected tensor
-  // in the file that is not ignored. Empty if there is none.
-  std::string difference(std::span<const TensorView> expected,
-                         const std::function<bool(const Tensor&)>& passed_over) const;
-
-  // Throws Error(checkpoint) naming the first tensor of `expected` that is missing or has another shape, or the first
+  // Throws Error(checkpoint) naming the first tensor of `expected` that is missing or has another shape or type, or the first
   // unexpected tensor in the file.
   void check_same(std::span<const TensorView> expected) const;
 
@@ -85,6 +80,11 @@ class SafetensorsFile {
   // Copies the tensors into the memory of the views, rounding float64. Requires check_same().
   void copy_to(std::span<const TensorView> views) const;
 
+  // Writes the elements of a real tensor of this file as floats; `to` has room for them.
+  void read_floats(const Tensor& tensor, float* to) const;
+  // Throws Error(checkpoint) if a real tensor of this file contains an infinity or NaN.
+  void check_finite(const Tensor& tensor) const;
+
  private:
   explicit SafetensorsFile(std::filesystem::path path) : path_(std::move(path)) {}
   std::uint64_t header_length() const;
@@ -92,8 +92,7 @@ class SafetensorsFile {
   void parse(std::uint64_t file_size, TensorTypes types);
   void parse_header(std::string_view header, TensorTypes types);
   void check_ranges(std::size_t data_size);
-  // Writes the tensor's elements as floats; `to` has room for them.
-  void read_floats(const Tensor& tensor, float* to) const;
+  std::string difference(std::span<const TensorView> expected) const;
   [[noreturn]] void fail(const std::string& what) const;
 
   std::filesystem::path path_;

@@ -53,9 +53,8 @@ TrainedModel read_trained(const Checkpoint& checkpoint, bool average) {
           "{}: not the file that the checkpoint was trained with; restore the original", copy.string());
   }
   TrainedModel model;
-  NetworkSource source =
-      make_network(state.model, onnx, {state.image[0], state.image[1], state.image[2]}, state.class_count,
-                   /*new_classifier=*/true);
+  NetworkSource source = make_network(state.model, onnx, {state.image[0], state.image[1], state.image[2]},
+                                      state.class_count, {.new_classifier = true, .defaults = state.defaults});
   model.graph = std::move(source.graph);
   // Constants of the network are not stored in the checkpoint.
   if (source.imported) model.parameters = source.imported->parameters;
@@ -85,13 +84,15 @@ TensorMetadata metadata_of(const TrainingState& state) {
   return metadata;
 }
 
-// One per batch normalisation layer; all have seen every step.
-std::vector<CounterTensor> counters_of(const TrainedModel& model, std::int64_t step) {
+// One per batch normalisation layer, called after its running mean; all have seen every step. `taken` are the names of the
+// tensors.
+std::vector<CounterTensor> counters_of(const TrainedModel& model, std::int64_t step, std::set<std::string> taken) {
   std::vector<CounterTensor> counters;
-  for (std::size_t i = 0; i < model.graph.layers().size(); ++i) {
-    const Layer& layer = model.graph.layers()[i];
-    if (std::holds_alternative<BatchNormLayer>(layer.kind))
-      counters.push_back({layer.name + ".num_batches_tracked", step});
+  constexpr std::string_view mean = "running_mean";
+  for (const Statistic& s : model.graph.statistics()) {
+    if (!s.name.ends_with(mean)) continue;
+    std::string name = s.name.substr(0, s.name.size() - mean.size()) + "num_batches_tracked";
+    if (taken.insert(name).second) counters.push_back({std::move(name), step});
   }
   return counters;
 }
@@ -195,7 +196,10 @@ void write_weights(const ExportOptions& options, const TrainingState& state, con
   std::vector<TensorView> views = model.views;
   std::vector<Constant> constants = model.graph.constants();
   for (Constant& constant : constants) views.push_back({constant.name, constant.shape, constant.values.data()});
-  write_safetensors(place, views, metadata, counters_of(model, state.step), stored_as(options.precision));
+  std::set<std::string> taken;
+  for (const TensorView& view : views) taken.insert(view.name);
+  write_safetensors(place, views, metadata, counters_of(model, state.step, std::move(taken)),
+                    stored_as(options.precision));
   // Read back in place; the constants of the network are already there.
   const SafetensorsFile file = SafetensorsFile::read(place, TensorTypes::any);
   std::vector<float> parameters = model.parameters;

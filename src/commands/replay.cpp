@@ -92,7 +92,7 @@ Trace compute(const Ranks& ranks, const Options& options, const NonFinite& recor
   belong(image.channels == full.channels && recorded.pixels.size() == recorded.indices.size() * image.size());
   const std::string& model = options.model.model;
   NetworkSource source = make_network(model, read_model(model, folder / "model.onnx"), full, state.class_count,
-                                      /*new_classifier=*/true);
+                                      {.new_classifier = true, .defaults = state.defaults});
   if (image != full) source.graph = source.graph.at_size(image.height, image.width);
   const std::unique_ptr<Backend> backend = open_backend(ranks.device);
   NetworkConfig config;

@@ -28,6 +28,21 @@ std::string model_text(const Experiment& e) {
   return text;
 }
 
+// "6 trained, 2 constant: mean, std"
+std::string tensors_text(const Experiment& e) {
+  const std::vector<Parameter>& all = e.graph.parameters();
+  const auto trained = std::count_if(all.begin(), all.end(), [](const Parameter& p) { return !p.fixed; });
+  constexpr std::size_t kShown = 6;
+  std::vector<std::string> names = e.file_constants;
+  if (names.size() > kShown) {
+    const std::size_t more = names.size() - kShown;
+    names.resize(kShown);
+    names.push_back(fmt::format("and {} more", more));
+  }
+  const std::size_t constant = e.file_constants.size();
+  return fmt::format("{} trained, {} constant{}", trained, constant, constant == 0 ? "" : ": " + join(names));
+}
+
 std::string weights_text(const Experiment& e, bool resumed) {
   const ModelOptions& options = e.options.model;
   if (resumed) return "of the checkpoint";
@@ -199,6 +214,7 @@ std::vector<HeaderRow> header_rows(const RunParts& parts) {
       {"memory per rank", memory_text(e, parts.run)},
       {"kernels", e.plan_origin},
       {"run folder", run_directory(e.options).string()}};
+  if (!e.onnx_hash.empty()) rows.insert(rows.begin() + 1, {"tensors", tensors_text(e)});
   add_divided(rows, e, parts.ranks);
   if (parts.resumed) {
     const std::string changed = changed_options(parts.resumed->state, e.options);

@@ -15,6 +15,7 @@
 
 #include <array>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -252,6 +253,13 @@ class Graph {
   // as well. Throws Error(usage) if a linear layer or the logits depend on the size.
   Graph at_size(std::int64_t height, std::int64_t width) const;
   void add_constant(Constant constant) { constants_.push_back(std::move(constant)); }
+  // Those with these names.
+  void remove_constants(const std::set<std::string>& names) {
+    std::erase_if(constants_, [&](const Constant& each) { return names.contains(each.name); });
+  }
+  // Names must stay unique.
+  void rename_parameter(std::size_t parameter, const std::string& name) { parameters_.at(parameter).name = name; }
+  void rename_statistic(std::size_t statistic, const std::string& name) { statistics_.at(statistic).name = name; }
 
   const std::vector<Layer>& layers() const { return layers_; }
   const Shape& shape(int layer) const { return layers_.at(static_cast<std::size_t>(layer)).output; }

@@ -2,27 +2,26 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "onnx/adaptive.h"
+#include "onnx/builder.h"
 #include "onnx/fold.h"
 
 namespace ddp {
 namespace {
 
-using Integers = std::vector<std::int64_t>;
+using Integers = OnnxBuilder::Integers;
+using Attributes = OnnxBuilder::Attributes;
 
 Integers pads_of(const Window2d& window) {
   return {window.padding.top, window.padding.left, window.padding.bottom, window.padding.right};
 }
 
 Integers both(const Pair2d& pair) { return {pair.vertical, pair.horizontal}; }
-
-using Attributes = std::map<std::string, OnnxAttribute, std::less<>>;
 
 Attributes convolution(const Window2d& window, std::int64_t groups) {
   return {{"dilations", both(window.dilation)},
@@ -32,10 +31,14 @@ Attributes convolution(const Window2d& window, std::int64_t groups) {
           {"strides", both(window.stride)}};
 }
 
-class Exporter {
+class Exporter : private OnnxBuilder {
  public:
   Exporter(const ExportedModel& exported, const OnnxExportOptions& options)
       : exported_(exported), graph_(exported.graph), values_(graph_.layers().size()), flat_(graph_.layers().size()) {
+    for (const Parameter& p : graph_.parameters()) {
+      if (!p.fixed) take(p.name);
+    }
+    for (const Statistic& s : graph_.statistics()) take(s.name);
     if (options.fold_batch_norm) find_folded();
   }
 
@@ -43,15 +46,22 @@ class Exporter {
     model_.name = exported_.name;
     model_.metadata = exported_.metadata;
     const Shape& image = graph_.shape(graph_.input());
-    model_.inputs = {{"input", "FLOAT", true, {-1, image.channels, image.height, image.width}, "N"}};
-    model_.outputs = {{"logits", "FLOAT", true, {-1, graph_.classes()}, "N"}};
+    output(graph_.input()) = fresh("input");
+    const std::string logits = fresh("logits");
+    model_.inputs = {{output(graph_.input()), "FLOAT", true, {-1, image.channels, image.height, image.width}, "N"}};
+    model_.outputs = {{logits, "FLOAT", true, {-1, graph_.classes()}, "N"}};
     const auto count = static_cast<int>(graph_.layers().size());
     for (int layer = 0; layer < count; ++layer) {
       std::visit([&](const auto& kind) { write(layer, kind); }, graph_.layers()[static_cast<std::size_t>(layer)].kind);
     }
     const int last = count - 1;
     // A separate node, so that the output name does not depend on which layer is last.
-    add("Identity", "logits", {flat(last)}, "logits");
+    add("Identity", "logits", {flat(last)}, logits);
+    for (const Constant& each : graph_.constants()) {
+      // No node reads it; an import finds it there, with its name.
+      if (is_taken(each.name)) continue;
+      constant(each.name, OnnxTensor::of_reals(each.shape, each.values));
+    }
     return std::move(model_);
   }
 
@@ -76,41 +86,27 @@ class Exporter {
     }
   }
 
-  void add(const std::string& type, const std::string& name, std::vector<std::string> inputs, const std::string& result,
-           Attributes attributes = {}) {
-    model_.nodes.push_back({name, type, std::move(inputs), {result}, std::move(attributes)});
-  }
-
   // The node name of an unnamed layer, such as "relu_7".
   void add_layer(int index, const std::string& type, std::vector<std::string> inputs, Attributes attributes = {}) {
     const std::string name = unique(layer(index).name, index);
-    output(index) = name + ".out";
+    output(index) = fresh(name + ".out");
     add(type, name, std::move(inputs), output(index), std::move(attributes));
     flat_[static_cast<std::size_t>(index)] = !layer(index).inputs.empty() && is_flat(layer(index).inputs[0]);
-  }
-
-  std::string unique(const std::string& name, int index) {
-    std::string result = names_.insert(name).second ? name : fmt::format("{}_{}", name, index);
-    while (result != name && !names_.insert(result).second) result += '_';
-    return result;
   }
 
   // The layer's output as a vector.
   std::string flat(int index) {
     if (is_flat(index)) return output(index);
     const std::string name = unique("to_vector", index);
-    add("Flatten", name, {output(index)}, name + ".out", {{"axis", std::int64_t{1}}});
-    return name + ".out";
+    return add_value("Flatten", name, {output(index)}, name + ".out", {{"axis", std::int64_t{1}}});
   }
 
   // The layer's output as an image; a vector becomes an image of one pixel.
   std::string image(int index) {
     if (!is_flat(index)) return output(index);
     const std::string name = unique("to_image", index);
-    model_.initializers[name + ".shape"] =
-        OnnxTensor::of_integers({4}, {std::int64_t{0}, graph_.shape(index).channels, std::int64_t{1}, std::int64_t{1}});
-    add("Reshape", name, {output(index), name + ".shape"}, name + ".out");
-    return name + ".out";
+    const std::string shape = integers(name + ".shape", {0, graph_.shape(index).channels, 1, 1});
+    return add_value("Reshape", name, {output(index), shape}, name + ".out");
   }
 
   std::vector<float> values(std::int64_t offset, std::int64_t count, std::span<const float> flat) const {
@@ -139,12 +135,11 @@ class Exporter {
     return found;
   }
 
-  // A name that an import recognises as that of a constant.
-  static std::string name_of(const Parameter& p) { return p.fixed ? "/" + p.name : p.name; }
-
-  std::string initializer(const std::string& name, Integers shape, std::vector<float> floats) {
-    DDP_ASSERT(model_.initializers.emplace(name, OnnxTensor::of_reals(std::move(shape), std::move(floats))).second);
-    return name;
+  // A parameter as an initializer; what is fixed as a Constant node, by which an import tells them apart.
+  std::string tensor_of(const Parameter& p) { return tensor_of(p, p.shape, values(p)); }
+  std::string tensor_of(const Parameter& p, Integers shape, std::vector<float> floats) {
+    if (!p.fixed) return initializer(p.name, std::move(shape), std::move(floats));
+    return constant(p.name, OnnxTensor::of_reals(std::move(shape), std::move(floats)));
   }
 
   // Adds the weight and bias of a convolution or linear layer, including a folded normalisation; returns the names of
@@ -158,7 +153,7 @@ class Exporter {
     if (!bias.empty()) {
       const auto channels = static_cast<std::int64_t>(bias.size());
       names.push_back(
-          initializer(own.size() > 1 ? own[1]->name : layer(index).name + ".bias", {channels}, std::move(bias)));
+          initializer(own.size() > 1 ? own[1]->name : fresh(layer(index).name + ".bias"), {channels}, std::move(bias)));
     }
     return names;
   }
@@ -180,7 +175,7 @@ class Exporter {
     }
   }
 
-  void write(int index, const InputLayer& /*kind*/) { output(index) = "input"; }
+  void write(int /*index*/, const InputLayer& /*kind*/) {}
 
   void write(int index, const ConvLayer& conv) {
     std::vector<std::string> inputs = weights(index);
@@ -201,10 +196,8 @@ class Exporter {
   }
 
   std::string as_window(const std::string& weight, std::int64_t outputs) {
-    model_.initializers[weight + ".shape"] =
-        OnnxTensor::of_integers({4}, {outputs, std::int64_t{-1}, std::int64_t{1}, std::int64_t{1}});
-    add("Reshape", weight + ".reshape", {weight, weight + ".shape"}, weight + ".window");
-    return weight + ".window";
+    const std::string shape = integers(weight + ".shape", {outputs, -1, 1, 1});
+    return add_value("Reshape", weight + ".reshape", {weight, shape}, weight + ".window");
   }
 
   void write(int index, const LinearLayer& /*kind*/) {
@@ -220,7 +213,7 @@ class Exporter {
       return pass_on(index);
     }
     std::vector<std::string> inputs = {output(from)};
-    for (const Parameter* p : parameters(index)) inputs.push_back(initializer(name_of(*p), p->shape, values(*p)));
+    for (const Parameter* p : parameters(index)) inputs.push_back(tensor_of(*p));
     for (const Statistic& s : graph_.statistics()) {
       if (s.layer != index) continue;
       inputs.push_back(initializer(s.name, {s.channels}, values(s.offset, s.channels, exported_.statistics)));
@@ -232,7 +225,7 @@ class Exporter {
   void write(int index, const SampleNormLayer& norm) {
     const int from = layer(index).inputs[0];
     std::vector<std::string> inputs = {output(from)};
-    for (const Parameter* p : parameters(index)) inputs.push_back(initializer(name_of(*p), p->shape, values(*p)));
+    for (const Parameter* p : parameters(index)) inputs.push_back(tensor_of(*p));
     if (norm.over == NormOver::groups) {
       if (norm.groups == graph_.shape(index).channels && !is_flat(from)) {
         return add_layer(index, "InstanceNormalization", inputs, {{"epsilon", norm.epsilon}});
@@ -244,18 +237,12 @@ class Exporter {
     const Attributes attributes = {{"axis", std::int64_t{-1}}, {"epsilon", norm.epsilon}};
     if (is_flat(from)) return add_layer(index, "LayerNormalization", inputs, attributes);
     const std::string name = unique(layer(index).name, index);
-    add("Transpose", name + ".permute", {inputs[0]}, name + ".last", {{"perm", Integers{0, 2, 3, 1}}});
-    inputs[0] = name + ".last";
-    add("LayerNormalization", name, inputs, name + ".normal", attributes);
-    add("Transpose", name + ".permute_back", {name + ".normal"}, name + ".out", {{"perm", Integers{0, 3, 1, 2}}});
-    output(index) = name + ".out";
+    inputs[0] =
+        add_value("Transpose", name + ".permute", {inputs[0]}, name + ".last", {{"perm", Integers{0, 2, 3, 1}}});
+    const std::string normal = add_value("LayerNormalization", name, inputs, name + ".normal", attributes);
+    output(index) =
+        add_value("Transpose", name + ".permute_back", {normal}, name + ".out", {{"perm", Integers{0, 3, 1, 2}}});
     flat_[static_cast<std::size_t>(index)] = false;
-  }
-
-  // The first opset with an operator; all other operators used here have the same meaning in it.
-  void at_least(std::int64_t opset, std::int64_t ir_version) {
-    model_.opset = std::max<std::int64_t>(model_.opset, opset);
-    model_.ir_version = std::max<std::int64_t>(model_.ir_version, ir_version);
   }
 
   void write(int index, const ActivationLayer& activation) {
@@ -264,11 +251,10 @@ class Exporter {
       case Activation::relu:
         return add_layer(index, "Relu", {from});
       case Activation::relu6:
-        if (!model_.initializers.contains("relu6.max")) {
-          initializer("relu6.min", {}, {0});
-          initializer("relu6.max", {}, {6});
+        if (relu6_bounds_.empty()) {
+          relu6_bounds_ = {initializer(fresh("relu6.min"), {}, {0}), initializer(fresh("relu6.max"), {}, {6})};
         }
-        return add_layer(index, "Clip", {from, "relu6.min", "relu6.max"});
+        return add_layer(index, "Clip", {from, relu6_bounds_[0], relu6_bounds_[1]});
       case Activation::sigmoid:
         return add_layer(index, "Sigmoid", {from});
       case Activation::tanh:
@@ -302,17 +288,15 @@ class Exporter {
         break;
     }
     const std::string name = unique("softplus", index);
-    add("Softplus", name, {from}, name + ".out");
-    times(index, "Tanh", {}, name + ".out");
+    times(index, "Tanh", {}, add_value("Softplus", name, {from}, name + ".out"));
   }
 
   void write(int index, const PreluLayer& /*kind*/) {
     const Parameter& slope = *parameters(index)[0];
     std::string weight = initializer(slope.name, slope.shape, values(slope));
     if (!is_flat(layer(index).inputs[0])) {
-      model_.initializers[weight + ".axes"] = OnnxTensor::of_integers({2}, {std::int64_t{1}, std::int64_t{2}});
-      add("Unsqueeze", weight + ".unsqueeze", {weight, weight + ".axes"}, weight + ".of_channels");
-      weight += ".of_channels";
+      const std::string axes = integers(weight + ".axes", {1, 2});
+      weight = add_value("Unsqueeze", weight + ".unsqueeze", {weight, axes}, weight + ".of_channels");
     }
     add_layer(index, "PRelu", {first_input(index), weight});
   }
@@ -325,8 +309,9 @@ class Exporter {
   void times(int index, const std::string& function, Attributes attributes, const std::string& argument = "") {
     const std::string from = first_input(index);
     const std::string name = unique(layer(index).name + "_factor", index);
-    add(function, name, {argument.empty() ? from : argument}, name + ".out", std::move(attributes));
-    add_layer(index, "Mul", {from, name + ".out"});
+    const std::string factor =
+        add_value(function, name, {argument.empty() ? from : argument}, name + ".out", std::move(attributes));
+    add_layer(index, "Mul", {from, factor});
   }
 
   void write(int index, const ProductLayer& /*kind*/) {
@@ -354,15 +339,9 @@ class Exporter {
     std::string value = image(from);
     if (select.count < in.channels) {
       const std::string name = unique("slice", index);
-      const auto constant = [&](const char* what, std::int64_t number) {
-        model_.initializers[name + what] = OnnxTensor::of_integers({1}, {number});
-        return name + what;
-      };
-      add("Slice", name,
-          {value, constant(".starts", select.first), constant(".ends", select.first + select.count),
-           constant(".axes", 1)},
-          name + ".out");
-      value = name + ".out";
+      const std::string starts = integers(name + ".starts", {select.first});
+      const std::string ends = integers(name + ".ends", {select.first + select.count});
+      value = add_value("Slice", name, {value, starts, ends, integers(name + ".axes", {1})}, name + ".out");
     }
     if (select.groups > 1) value = shuffled(value, select, in, index);
     output(index) = value;
@@ -371,14 +350,13 @@ class Exporter {
 
   std::string shuffled(const std::string& value, const ChannelSelectLayer& select, const Shape& in, int index) {
     const std::string name = unique("shuffle", index);
-    model_.initializers[name + ".groups"] = OnnxTensor::of_integers(
-        {5}, {std::int64_t{0}, select.groups, select.count / select.groups, in.height, in.width});
-    model_.initializers[name + ".shape"] =
-        OnnxTensor::of_integers({4}, {std::int64_t{0}, select.count, in.height, in.width});
-    add("Reshape", name + ".split", {value, name + ".groups"}, name + ".split.out");
-    add("Transpose", name, {name + ".split.out"}, name + ".transposed", {{"perm", Integers{0, 2, 1, 3, 4}}});
-    add("Reshape", name + ".join", {name + ".transposed", name + ".shape"}, name + ".out");
-    return name + ".out";
+    const std::string groups =
+        integers(name + ".groups", {0, select.groups, select.count / select.groups, in.height, in.width});
+    const std::string shape = integers(name + ".shape", {0, select.count, in.height, in.width});
+    const std::string split = add_value("Reshape", name + ".split", {value, groups}, name + ".split.out");
+    const std::string transposed =
+        add_value("Transpose", name, {split}, name + ".transposed", {{"perm", Integers{0, 2, 1, 3, 4}}});
+    return add_value("Reshape", name + ".join", {transposed, shape}, name + ".out");
   }
 
   void write(int index, const PoolLayer& pool) {
@@ -393,7 +371,10 @@ class Exporter {
     Attributes attributes = {{"kernel_shape", Integers{window.height, window.width}},
                              {"pads", pads_of(window)},
                              {"strides", both(window.stride)}};
-    if (window.dilation != 1) attributes["dilations"] = both(window.dilation);
+    if (window.dilation != 1) {
+      attributes["dilations"] = both(window.dilation);
+      if (!maximum) at_least(19, 9);
+    }
     if (!maximum) attributes["count_include_pad"] = std::int64_t{pool.count_padding ? 1 : 0};
     add_layer(index, maximum ? "MaxPool" : "AveragePool", {first_input(index)}, std::move(attributes));
   }
@@ -405,17 +386,18 @@ class Exporter {
     const std::int64_t width = pool.adaptive_width;
     const std::string name = unique("/adaptive_pool", index);
     const OnnxTensor columns = OnnxTensor::of_reals({width, in.width}, averaging_matrix(in.width, width));
-    initializer(name + ".rows", {height, in.height}, averaging_matrix(in.height, height));
-    initializer(name + ".columns", {in.width, width}, transposed(columns, {1, 0}).reals);
-    add("MatMul", name, {name + ".rows", image(layer(index).inputs[0])}, name + ".out");
-    add_layer(index, "MatMul", {name + ".out", name + ".columns"});
+    const std::string by_rows =
+        initializer(fresh(name + ".rows"), {height, in.height}, averaging_matrix(in.height, height));
+    const std::string by_columns =
+        initializer(fresh(name + ".columns"), {in.width, width}, transposed(columns, {1, 0}).reals);
+    const std::string rows = add_value("MatMul", name, {by_rows, image(layer(index).inputs[0])}, name + ".out");
+    add_layer(index, "MatMul", {rows, by_columns});
     flat_[static_cast<std::size_t>(index)] = false;
   }
 
   void write(int index, const PadLayer& pad) {
-    const std::string pads = unique("pads", index);
     const Padding2d& p = pad.padding;
-    model_.initializers[pads] = OnnxTensor::of_integers({8}, {0, 0, p.top, p.left, 0, 0, p.bottom, p.right});
+    const std::string pads = integers(unique("pads", index), {0, 0, p.top, p.left, 0, 0, p.bottom, p.right});
     add_layer(index, "Pad", {image(layer(index).inputs[0]), pads},
               {{"mode", std::string(pad.mode == PadMode::reflect ? "reflect" : "edge")}});
     flat_[static_cast<std::size_t>(index)] = false;
@@ -455,9 +437,8 @@ class Exporter {
       const Integers expected = is_vector ? Integers{channels} : Integers{channels, 1, 1};
       const Integers shape = tail == expected ? p->shape : expected;
       const std::string name = unique(p->bias ? layer(index).name + "_shift" : layer(index).name, index);
-      const std::string input = output(index);
-      output(index) = name + ".out";
-      add(p->bias ? "Add" : "Mul", name, {input, initializer(name_of(*p), shape, std::move(numbers))}, output(index));
+      output(index) = add_value(p->bias ? "Add" : "Mul", name,
+                                {output(index), tensor_of(*p, shape, std::move(numbers))}, name + ".out");
     }
   }
 
@@ -466,8 +447,7 @@ class Exporter {
     std::string from = first_input(index);
     if (flatten.channels_last) {
       const std::string name = unique("channels_last", index);
-      add("Transpose", name, {from}, name + ".out", {{"perm", Integers{0, 2, 3, 1}}});
-      from = name + ".out";
+      from = add_value("Transpose", name, {from}, name + ".out", {{"perm", Integers{0, 2, 3, 1}}});
     }
     add_layer(index, "Flatten", {from}, {{"axis", std::int64_t{1}}});
     flat_[static_cast<std::size_t>(index)] = true;
@@ -481,11 +461,10 @@ class Exporter {
 
   const ExportedModel& exported_;
   const Graph& graph_;
-  OnnxModel model_;
   std::vector<std::string> values_;  // the name of the ONNX value of each layer's output
   std::vector<bool> flat_;           // whether that value has two dimensions
   std::map<int, int> folded_;        // maps layers with weights to the normalisation folded into them
-  std::set<std::string> names_ = {"input", "logits"};
+  std::vector<std::string> relu6_bounds_;
 };
 
 }  // namespace

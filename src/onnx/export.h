@@ -4,8 +4,9 @@
 //   std::string bytes = to_bytes(export_onnx(exported, {.fold_batch_norm = true}));
 //
 // Input "input": float32 [N, channels, height, width], the normalised image (byte / 255 - mean) / std, as for PyTorch.
-// Output "logits": float32 [N, classes]. Initializers have the names and shapes of Graph::parameters() and
-// Graph::statistics(). Dropout, the identity in inference, is omitted.
+// Output "logits": float32 [N, classes]; if a tensor of the network has one of these names, the other gets a '_'.
+// Initializers have the names and shapes of Graph::parameters() and Graph::statistics(); what is fixed is in Constant nodes.
+// Dropout, the identity in inference, is omitted.
 #pragma once
 
 #include <map>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -27,21 +28,27 @@ void round_tensor(const std::string& name, OnnxTensor& tensor, std::string_view 
 
 void store_weights_as(OnnxModel& model, std::string_view type, const std::set<std::string>& names) {
   DDP_ASSERT(type == "FLOAT16" || type == "BFLOAT16");
+  std::set<std::string> taken;
+  for (const OnnxValue& input : model.inputs) taken.insert(input.name);
+  for (const auto& [name, tensor] : model.initializers) taken.insert(name);
+  for (const OnnxNode& node : model.nodes) taken.insert(node.outputs.begin(), node.outputs.end());
   std::vector<OnnxNode> nodes;
-  std::set<std::string> cast;
+  std::map<std::string, std::string> cast;
   for (auto& [name, tensor] : model.initializers) {
     if (tensor.type != OnnxTensor::Type::real || !names.contains(name)) continue;
     round_tensor(name, tensor, type);
+    std::string result = name + ".float";
+    while (!taken.insert(result).second) result += '_';
     nodes.push_back({.name = name + ".cast",
                      .type = "Cast",
                      .inputs = {name},
-                     .outputs = {name + ".float"},
+                     .outputs = {result},
                      .attributes = {{"to", kFloat}}});
-    cast.insert(name);
+    cast[name] = result;
   }
   for (OnnxNode& node : model.nodes) {
     for (std::string& input : node.inputs) {
-      if (cast.contains(input)) input += ".float";
+      if (const auto found = cast.find(input); found != cast.end()) input = found->second;
     }
     nodes.push_back(std::move(node));
   }

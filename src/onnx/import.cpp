@@ -120,7 +120,7 @@ std::string Importer::known_types() {
   return join(types);
 }
 
-Importer::Importer(const OnnxModel& model) : model_(model) {
+Importer::Importer(const OnnxModel& model, ImportRules rules) : model_(model), rules_(rules), names_(!rules.by_use) {
   // Limits what small files may expand to (for example a weight expanded from one number) without rejecting what
   // exporters generate.
   constexpr std::int64_t kAlways = 1 << 24;
@@ -146,13 +146,8 @@ ImportedModel Importer::run() {
   for (const OnnxNode* node : nodes) {
     for (const std::string& input : node->inputs) readers_[input].push_back(node);
   }
-  for (const auto& [name, tensor] : model_.initializers) {
-    ImportedValue& value = values_[name];
-    // Owned by the model, which outlives this object.
-    value.constant = std::shared_ptr<const OnnxTensor>(std::shared_ptr<void>(), &tensor);
-    value.origin = name;
-  }
   open_input();
+  take_initializers();
   for (const OnnxNode* node : nodes) {
     try {
       translate(*node);
@@ -233,9 +228,7 @@ bool Importer::try_fold(const OnnxNode& node) {
   result.constant = std::make_shared<OnnxTensor>(fold(node, inputs));
   // A Constant is part of the file and counted once.
   if (node.type != "Constant") charge(result.constant->elements());
-  result.origin = inputs.empty() || inputs[0] == nullptr ? node.outputs[0] : value(node, 0).origin;
-  // PyTorch's older exporter stores equal tensors once; the others are Identity nodes of it with their own names.
-  if (node.type == "Identity" && !given_name(node.outputs[0]).empty()) result.origin = node.outputs[0];
+  describe_folded(node, result);
   values_[node.outputs[0]] = std::move(result);
   return true;
 }
@@ -273,6 +266,8 @@ void Importer::finish(const std::string& output) {
   }
   result_.parameters = std::move(flat);
   DDP_ASSERT(static_cast<std::int64_t>(result_.statistics.size()) == graph.statistic_count());
+  give_names();
+  result_.metadata = model_.metadata;
 }
 
 ImportedValue& Importer::value(const OnnxNode& node, std::size_t input) {
@@ -343,6 +338,7 @@ void Importer::build(ImportedValue& value) {
     }
   }
   check_size(graph.shape(value.layer));
+  if (layer.lost_norm) folded_norms_.insert(value.layer);
   keep(layer.weight, result_.parameters);
   keep(layer.bias, result_.parameters);
   rename(name + ".weight", layer.kept_name, layer.weight_shape);
@@ -350,27 +346,9 @@ void Importer::build(ImportedValue& value) {
   if (layer.weight_name.empty() || layer.weight_fixed) return;
   const auto [user, first] = weight_users_.emplace(layer.weight_name, layer.node->name);
   if (!first) {
-    log_warning("the nodes '{}' and '{}' share the weights '{}'; here each trains its own", user->second,
-                layer.node->name, layer.weight_name);
+    log_warning("the nodes '{}' and '{}' share the weights '{}'; here each trains its own", shown(user->second),
+                shown(layer.node->name), shown(layer.weight_name));
   }
-}
-
-std::string Importer::given_name(const std::string& origin) const {
-  if (model_.producer.starts_with("tf2onnx") || is_made_up(origin)) return "";
-  const bool plain = std::all_of(origin.begin(), origin.end(), [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '-';
-  });
-  return plain ? origin : "";
-}
-
-// Gives a parameter its name in the module, unless that is already in use.
-void Importer::rename(const std::string& parameter, const std::string& name, const std::vector<std::int64_t>& shape) {
-  if (name.empty()) return;
-  const std::vector<Parameter>& all = result_.graph.parameters();
-  const bool taken = std::any_of(all.begin(), all.end(), [&](const Parameter& p) { return p.name == name; });
-  Parameter& renamed = result_.graph.parameter(parameter);
-  if (!shape.empty()) renamed.shape = shape;
-  if (!taken) renamed.name = name;
 }
 
 void Importer::keep(const std::vector<float>& values, std::vector<float>& flat) {
@@ -434,7 +412,7 @@ bool Importer::non_negative(int layer) const {
 
 ImportedModel import_onnx(const std::filesystem::path& path) { return import_onnx_bytes(read_onnx_file(path), path); }
 
-ImportedModel import_onnx_bytes(const std::string& bytes, const std::filesystem::path& path) {
+ImportedModel import_onnx_bytes(const std::string& bytes, const std::filesystem::path& path, ImportRules rules) {
   OnnxModel model = parse_onnx(bytes, path);
   join_gelu(model);
   join_swish(model);
@@ -443,7 +421,7 @@ ImportedModel import_onnx_bytes(const std::string& bytes, const std::filesystem:
   join_strided(model);
   join_adaptive_pools(model);
   try {
-    return Importer(model).run();
+    return Importer(model, rules).run();
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", path.string(), error.what()));
   }

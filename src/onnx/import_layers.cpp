@@ -66,16 +66,12 @@ ImportedValue Importer::conv(const OnnxNode& node) {
   layer.conv.groups = groups;
   if (node.input(2).empty()) return result;
   layer.bias = numbers(node, 2, shape[0]);
-  layer.bias_name = given_name(constant(node, 2)->origin);
+  const ImportedValue& bias = *constant(node, 2);
+  layer.bias_name = given_name(bias.origin);
   // The names that PyTorch's two exporters give to convolutions with a folded batch normalisation.
-  if (layer.bias_name.ends_with(".weight_bias") || weight->origin.starts_with("onnx::Conv_")) {
-    layer.bias_name.clear();
-    ++folded_norms_;
-  }
-  // PyTorch's newer exporter computes a bias of zeros if the module has none; a bias of a module that is shared with
-  // another through an Identity has a name.
-  const bool computed = !model_.initializers.contains(node.input(2)) && is_made_up(constant(node, 2)->origin);
-  if (computed && std::all_of(layer.bias.begin(), layer.bias.end(), [](float b) { return b == 0; })) layer.bias.clear();
+  layer.lost_norm = bias.origin.ends_with(".weight_bias") || weight->origin.starts_with("onnx::Conv_");
+  if (layer.lost_norm && !rules_.by_use) layer.bias_name.clear();
+  if (is_added(node, bias, layer.bias)) layer.bias.clear();
   return result;
 }
 
@@ -141,6 +137,7 @@ ImportedValue Importer::linear(const OnnxNode& node, const OnnxTensor& weight, b
   const std::string name = given_name(layer.weight_name);
   const bool turned = transpose && !name.empty() && model_.initializers.contains(node.input(1));
   if (!turned) layer.kept_name = name;
+  if (turned && rules_.by_use) layer.kept_name = name.ends_with(".weight") ? name : name + ".weight";
   if (turned && model_.producer.starts_with("pytorch")) {
     log_info(
         "the matrix '{}' [inputs, outputs] is trained as a weight [outputs, inputs] of a linear layer; transpose "
@@ -205,21 +202,22 @@ ImportedValue Importer::batch_norm(const OnnxNode& node) {
         "its epsilon or momentum is out of range");
   // PyTorch's affine=False: constant ones and zeros that are not parameters of the module.
   const ImportedValue* shift = constant(node, 2);
-  const bool of_keras = model_.producer.starts_with("tf2onnx");
-  const auto is = [](const std::vector<float>& values, float wanted) {
-    return std::all_of(values.begin(), values.end(), [wanted](float v) { return v == wanted; });
-  };
-  layer.fixed_weight = !of_keras && is_made_up(scale->origin) && is(weight, 1);
-  layer.fixed_bias = !of_keras && is_made_up(shift->origin) && is(bias, 0);
+  const bool of_keras = !rules_.by_use && model_.producer.starts_with("tf2onnx");
+  layer.fixed_weight = !of_keras && is_fixed(scale, weight, 1);
+  layer.fixed_bias = !of_keras && is_fixed(shift, bias, 0);
   std::string named = scale->origin;
-  const std::string& of_mean = constant(node, 3)->origin;
-  if (is_made_up(named) && of_mean.ends_with(".running_mean")) {
+  const std::string of_mean = constant(node, 3)->origin;
+  const bool unnamed = rules_.by_use ? layer.fixed_weight || given_name(named).empty() : is_made_up(named);
+  if (unnamed && of_mean.ends_with(".running_mean")) {
     named = of_mean.substr(0, of_mean.size() - std::string_view("running_mean").size()) + "weight";
   }
   const std::string name = names_.choose(named, node);
   ImportedValue result = behind(x, result_.graph.batch_norm(name, x.layer, layer));
   if (!layer.fixed_weight) rename(name + ".weight", given_name(scale->origin), {channels});
   if (!layer.fixed_bias) rename(name + ".bias", given_name(shift->origin), {channels});
+  if (layer.fixed_weight) keep_constant(*scale, given_name(scale->origin));
+  if (layer.fixed_bias) keep_constant(*shift, given_name(shift->origin));
+  rename_statistics(given_name(of_mean), given_name(constant(node, 4)->origin));
   keep(weight, result_.parameters);
   keep(bias, result_.parameters);
   keep(mean, result_.statistics);

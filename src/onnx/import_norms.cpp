@@ -32,14 +32,17 @@ ImportedValue Importer::sample_norm(const OnnxNode& node, const ImportedValue& f
   const std::vector<float> weight = given(1, 1);
   const std::vector<float> bias = given(2, 0);
   // PyTorch's affine=False and bias=False: ones and zeros that are no parameters of the module.
-  const auto made_up = [&](std::size_t input) { return origin(input).empty() || is_made_up(origin(input)); };
-  layer.fixed_weight = made_up(1) && all_are(weight, 1);
-  layer.fixed_bias = made_up(2) && all_are(bias, 0);
+  layer.fixed_weight = is_fixed(constant(node, 1), weight, 1);
+  layer.fixed_bias = is_fixed(constant(node, 2), bias, 0);
   const std::string name = names_.choose(origin(1), node);
   ImportedValue result = from;
   result.layer = result_.graph.sample_norm(name, from.layer, layer);
   if (!layer.fixed_weight) rename(name + ".weight", given_name(origin(1)), {channels});
   if (!layer.fixed_bias) rename(name + ".bias", given_name(origin(2)), {channels});
+  for (const std::size_t input : {std::size_t{1}, std::size_t{2}}) {
+    const bool fixed = input == 1 ? layer.fixed_weight : layer.fixed_bias;
+    if (fixed && constant(node, input) != nullptr) keep_constant(*constant(node, input), given_name(origin(input)));
+  }
   keep(weight, result_.parameters);
   keep(bias, result_.parameters);
   return result;

@@ -95,18 +95,18 @@ void Importer::warn_of_folding() const {
     shifted[static_cast<std::size_t>(layer.inputs[0])] = true;
   }
   int all = 0;
-  int bare = 0;
+  int without = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const auto* conv = std::get_if<ConvLayer>(&layers[i].kind);
     if (conv == nullptr) continue;
     ++all;
-    if (!conv->bias && !shifted[i]) ++bare;
+    if (folded_norms_.contains(static_cast<int>(i)) || (!conv->bias && !shifted[i])) ++without;
   }
-  if (bare + folded_norms_ == 0) return;
+  if (without == 0) return;
   log_info(
       "{} of {} convolutions {} batch normalisation; PyTorch's default export folds it away, and drops biases of "
       "zeros: the network then trains as another one. docs/onnx.md has the calls that keep it",
-      bare + folded_norms_, all, folded_norms_ > 0 ? "have lost their" : "have neither a bias nor");
+      without, all, !folded_norms_.empty() ? "have lost their" : "have neither a bias nor");
 }
 
 }  // namespace ddp

@@ -29,6 +29,7 @@ struct PendingLayer {
   std::vector<float> bias;
   std::vector<std::int64_t> weight_shape;  // of an affine layer, and of a bias with its own name
   std::vector<std::int64_t> bias_shape;
+  bool lost_norm = false;     // conv only: a batch normalisation was folded into it
   bool weight_fixed = false;  // affine only
   bool bias_fixed = false;
   ConvLayer conv;
@@ -48,6 +49,8 @@ struct ChannelNumbers {
 struct ImportedValue {
   std::shared_ptr<const OnnxTensor> constant;  // null: a layer's output
   std::string origin;                          // the initializer of a constant
+  bool stored = false;                         // the constant comes from an initializer
+  bool parameter = false;                      // the constant may be a parameter of the module
   std::shared_ptr<PendingLayer> pending;       // a layer that is not in the graph yet
   int layer = -1;
   int rank = 4;                // 4: an image, 2: a vector, 3: between the two, 5: with its channels in groups
@@ -61,7 +64,7 @@ struct ImportedValue {
 
 class Importer {
  public:
-  explicit Importer(const OnnxModel& model);
+  Importer(const OnnxModel& model, ImportRules rules);
   ImportedModel run();
 
  private:
@@ -86,9 +89,6 @@ class Importer {
   // The real numbers of a constant that must have `count` elements.
   std::vector<float> numbers(const OnnxNode& node, std::size_t input, std::int64_t count);
   void keep(const std::vector<float>& values, std::vector<float>& flat);
-  // The name of an initializer if it is a parameter or buffer of a module; "" if an exporter generated it.
-  std::string given_name(const std::string& origin) const;
-  void rename(const std::string& parameter, const std::string& name, const std::vector<std::int64_t>& shape);
   void warn_of_folding() const;
   void refuse_unsupported() const;
   // Counts copied or computed elements; throws if they are far more than the file contains.
@@ -97,6 +97,26 @@ class Importer {
   std::vector<std::int64_t> extents(const ImportedValue& value) const;
   bool is_batch(std::int64_t extent) const;
   bool non_negative(int layer) const;
+
+  // Which constants are parameters, and names: import_parameters.cpp.
+  void take_initializers();
+  void describe_folded(const OnnxNode& node, ImportedValue& result);
+  // What the file says of an initializer (OnnxModel::kinds), or "".
+  std::string kind_of(const std::string& initializer) const;
+  // The name of an initializer if it is a parameter or buffer of a module; "" if an exporter generated it.
+  std::string given_name(const std::string& origin) const;
+  // Whether a factor or addend is trained; `one`: for all channels. Throws if it should be, but cannot.
+  bool is_trained(const ImportedValue& constant, bool may_train, bool one);
+  // Whether a weight or bias of a normalisation is constant; null: missing. `idle` is the value without an effect.
+  bool is_fixed(const ImportedValue* constant, const std::vector<float>& values, float idle) const;
+  // Whether an exporter added the bias of a convolution that has none.
+  bool is_added(const OnnxNode& node, const ImportedValue& bias, const std::vector<float>& values) const;
+  // Notes a constant for ImportedModel::constants, and for files of weights if the module stores it.
+  void keep_constant(const ImportedValue& constant, const std::string& name);
+  void rename(const std::string& parameter, const std::string& name, const std::vector<std::int64_t>& shape);
+  // Of the normalisation that was added last.
+  void rename_statistics(const std::string& mean, const std::string& variance);
+  void give_names();
 
   // One function per node type: import_layers.cpp.
   ImportedValue conv(const OnnxNode& node);
@@ -176,6 +196,7 @@ class Importer {
   ImportedValue shape(const OnnxNode& node);
 
   const OnnxModel& model_;
+  ImportRules rules_;
   ImportedModel result_;
   LayerNames names_;
   std::map<std::string, ImportedValue> values_;
@@ -183,9 +204,14 @@ class Importer {
   std::map<std::string, std::string> weight_users_;  // the node that uses an initializer as weights
   std::vector<const OnnxNode*> unsupported_;
   std::set<std::string> unsupported_values_;  // values computed by them and by all their successors
-  int folded_norms_ = 0;                      // convolutions that a batch normalisation was folded into
-  std::int64_t declared_batch_ = -1;          // if fixed by the file
-  std::int64_t elements_left_ = 0;            // see charge()
+  std::set<int> folded_norms_;                // convolutions that a batch normalisation was folded into
+  bool stores_weights_ = false;               // in initializers; otherwise Constant nodes may be parameters
+  bool numbers_in_nodes_ = false;             // of forward(): there are Constant nodes of real numbers
+  // Names that parameters, by their present names, and statistics get in the end.
+  std::vector<std::pair<std::string, std::string>> wanted_names_;
+  std::map<std::size_t, std::string> wanted_statistics_;
+  std::int64_t declared_batch_ = -1;  // if fixed by the file
+  std::int64_t elements_left_ = 0;    // see charge()
 };
 
 }  // namespace ddp

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/wire_format_lite.h>
 #include <onnx/onnx_pb.h>
 
 #include <bit>
@@ -248,6 +249,37 @@ void write_value(onnx::ValueInfoProto& proto, const OnnxValue& value) {
   }
 }
 
+// The metadata of a value: field 4, which version 8 of the format does not have.
+std::map<std::string, std::string> metadata_of(const onnx::ValueInfoProto& value) {
+  using Wire = google::protobuf::internal::WireFormatLite;
+  constexpr std::uint32_t kMetadata = Wire::MakeTag(4, Wire::WIRETYPE_LENGTH_DELIMITED);
+  const std::string bytes = value.SerializePartialAsString();
+  google::protobuf::io::ArrayInputStream array(bytes.data(), static_cast<int>(bytes.size()));
+  google::protobuf::io::CodedInputStream stream(&array);
+  std::map<std::string, std::string> metadata;
+  while (const std::uint32_t tag = stream.ReadTag()) {
+    if (tag != kMetadata) {
+      if (!Wire::SkipField(&stream, tag)) break;
+      continue;
+    }
+    std::uint32_t length = 0;
+    std::string text;
+    onnx::StringStringEntryProto entry;
+    const bool read = stream.ReadVarint32(&length) && stream.ReadString(&text, static_cast<int>(length));
+    if (!read || !entry.ParseFromString(text)) break;
+    metadata[entry.key()] = entry.value();
+  }
+  return metadata;
+}
+
+// See OnnxModel::kinds; "" where the exporter does not say it.
+std::string kind_of(const onnx::ValueInfoProto& value) {
+  std::map<std::string, std::string> metadata = metadata_of(value);
+  const std::string prefix = "pkg.torch.export.graph_signature.InputSpec.";
+  const std::string kind = metadata[prefix + "kind"];
+  return kind == "BUFFER" && metadata[prefix + "persistent"] == "False" ? "CONSTANT_TENSOR" : kind;
+}
+
 // The version of the default operator set.
 std::int64_t opset_of(const onnx::ModelProto& proto) {
   for (const auto& opset : proto.opset_import()) {
@@ -287,6 +319,10 @@ OnnxModel parse_onnx(const std::string& bytes, const fs::path& path) {
     if (!model.initializers.emplace(tensor.name(), read_tensor(tensor, context)).second) {
       context.damaged(fmt::format("there are two tensors '{}'", tensor.name()));
     }
+  }
+  for (const onnx::ValueInfoProto& value : graph.value_info()) {
+    if (!model.initializers.contains(value.name())) continue;
+    if (std::string kind = kind_of(value); !kind.empty()) model.kinds[value.name()] = std::move(kind);
   }
   for (const onnx::NodeProto& node : graph.node()) model.nodes.push_back(read_node(node, context));
   for (const onnx::ValueInfoProto& value : graph.input()) {

@@ -67,6 +67,9 @@ struct OnnxModel {
   std::string name;
   std::vector<OnnxNode> nodes;
   std::map<std::string, OnnxTensor> initializers;
+  // What initializers are in the module, "PARAMETER", "BUFFER" or "CONSTANT_TENSOR", where PyTorch's newer exporter says it;
+  // a buffer that the module does not save is a constant. Only read.
+  std::map<std::string, std::string> kinds;
   std::vector<OnnxValue> inputs;  // without initializers
   std::vector<OnnxValue> outputs;
   std::map<std::string, std::string> metadata;

@@ -1,8 +1,11 @@
 #include "onnx/names.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -70,6 +73,30 @@ std::string without_roles(std::string_view name) {
   return clean(join(steps, "."));
 }
 
+// The bytes that follow the first one of a character, 0 to 3; nullopt if `next` cannot follow `byte` in UTF-8.
+std::optional<int> bytes_after(unsigned byte, unsigned next) {
+  if (byte < 0x80) return 0;
+  // The second byte of characters that could be written shorter, surrogates and numbers beyond Unicode is out of range.
+  const unsigned low = byte == 0xE0 ? 0xA0 : byte == 0xF0 ? 0x90 : 0x80;
+  const unsigned high = byte == 0xED ? 0x9F : byte == 0xF4 ? 0x8F : 0xBF;
+  if (byte < 0xC2 || byte > 0xF4 || next < low || next > high) return std::nullopt;
+  return byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
+}
+
+// Whether it is UTF-8 without control characters.
+bool is_plain_text(std::string_view text) {
+  const auto at = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (at(i) < 0x20 || at(i) == 0x7F || (at(i) == 0xC2 && at(i + 1) < 0xA0)) return false;
+    const std::optional<int> after = bytes_after(at(i), at(i + 1));
+    if (!after) return false;
+    for (int k = 0; k < *after; ++k) {
+      if ((at(++i) & 0xC0U) != 0x80U) return false;
+    }
+  }
+  return true;
+}
+
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
                  [](char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); });
@@ -87,8 +114,41 @@ bool is_made_up(std::string_view name) {
                      [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0 || c == '_'; });
 }
 
+bool is_generated(std::string_view name) {
+  const auto numbered = [](std::string_view text, std::string_view separator) {
+    const std::size_t cut = text.rfind(separator);
+    return cut != std::string_view::npos && cut + separator.size() < text.size() &&
+           text.find_first_not_of("0123456789", cut + separator.size()) == std::string_view::npos;
+  };
+  if (name.starts_with("onnx::") && numbered(name, "_")) return true;
+  if (name.starts_with("const_fold_opt__") && numbered(name, "__")) return true;
+  // TensorFlow's.
+  return name.find('/') != std::string_view::npos &&
+         (numbered(name, ":") || name.find("/ReadVariableOp") != std::string_view::npos);
+}
+
+bool is_storable(std::string_view name) {
+  constexpr std::size_t kLongest = 1024;
+  return !name.empty() && name.size() <= kLongest && name != "__metadata__" && is_plain_text(name);
+}
+
+std::string shown(std::string_view text) {
+  if (is_plain_text(text)) return std::string(text);
+  std::string result;
+  for (const char c : text) {
+    if (c >= ' ' && c <= '~') {
+      result += c;
+    } else {
+      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    }
+  }
+  return result;
+}
+
 std::string LayerNames::choose(const std::string& weight, const OnnxNode& node) {
-  std::string base = is_made_up(weight) ? "" : without_roles(weight);
+  // A name of several parts is that of a module's tensor, whatever its parts are called.
+  const bool unnamed = older_ || weight.find('.') == std::string::npos ? is_made_up(weight) : is_generated(weight);
+  std::string base = unnamed ? "" : without_roles(weight);
   // A node named after its output has no meaningful name.
   const bool own = !node.outputs.empty() && node.name != node.outputs[0];
   if (base.empty() && own) base = without_roles(node.name);

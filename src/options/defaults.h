@@ -2,7 +2,7 @@
 // its checkpoints store (TrainingState::defaults), so that a default can change its meaning without changing the bytes of
 // runs that are resumed or evaluated. New runs have the latest.
 //
-//   int defaults = resumed ? resumed->defaults : kLatestDefaults;
+//   bool by_use = trains_by_use(kLatestDefaults);   // for a resumed run, the revision in its checkpoint
 #pragma once
 
 namespace ddp {
@@ -14,5 +14,8 @@ inline constexpr int kLatestDefaults = 1;
 
 // Image folders: `valid` and `validation` evaluate like `val`, and .jfif and .jpe are JPEG files.
 inline bool knows_all_folder_names(int defaults) { return defaults >= 1; }
+
+// Which tensors of an ONNX file are trained, and how they are called, follows from their kind and use, not from their names.
+inline bool trains_by_use(int defaults) { return defaults >= 1; }
 
 }  // namespace ddp

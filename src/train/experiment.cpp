@@ -215,8 +215,17 @@ void first_weights(Experiment& e, const std::optional<ImportedModel>& imported, 
     std::copy_n(imported->parameters.begin() + p.offset, p.elements(), parameters.begin() + p.offset);
   }
   if (reads && options.init == InitKind::model) whiten(*e.data.train, {e.scale, e.shift}, e.graph, parameters);
+  TrainedOn now;
+  if (!options.new_classifier) now.classes = e.data.train->class_names();
+  for (std::size_t c = 0; c < e.scale.size(); ++c) {
+    now.deviation.push_back(1 / (255.0 * e.scale[c]));
+    now.mean.push_back(-e.shift[c] * now.deviation[c]);
+  }
   if (reads && !options.init_from.empty()) {
-    load_initial(options.init_from, e.graph, {parameters, statistics, options.new_classifier});
+    const TrainedOn then = load_initial(options.init_from, e.graph, {parameters, statistics, options.new_classifier});
+    warn_of_other_inputs("--init-from " + options.init_from, then, now);
+  } else if (reads && imported && options.init == InitKind::model) {
+    warn_of_other_inputs("--model " + options.model, trained_on(imported->metadata), now);
   }
   e.statistics->set(statistics);
 }
@@ -437,10 +446,11 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     }
     // Weights that are evaluated come with their number of classes.
     const bool replaces = options.model.new_classifier || inputs.evaluated != nullptr;
-    NetworkSource source =
-        make_network(options.model.model, e.onnx, e.data.train->shape(), e.data.train->classes(), replaces);
+    NetworkSource source = make_network(options.model.model, e.onnx, e.data.train->shape(), e.data.train->classes(),
+                                        {.new_classifier = replaces, .defaults = e.defaults});
     e.graph = std::move(source.graph);
     imported = std::move(source.imported);
+    if (imported) e.file_constants = imported->constants;
     if (session.rank() != 0) e.onnx.clear();
     e.fingerprint = data_fingerprint(e.data, normalization);
     e.fingerprint.push_back(network_part(e.graph));

@@ -60,6 +60,7 @@ struct Experiment {
   PipelinePlan pipeline_plan;
   std::string onnx;       // on rank 0: the content of the model's ONNX file; empty for a built-in model
   std::string onnx_hash;  // its hash, on all ranks
+  std::vector<std::string> file_constants;  // tensors of that file that the network uses and does not train
   // The inputs of the run besides its options: data, normalisation, network.
   Fingerprint fingerprint;
   std::vector<float> scale;  // per channel: the network reads byte * scale + shift

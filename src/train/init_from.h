@@ -1,10 +1,14 @@
-// Initial weights from a file: a safetensors file of any program, or a checkpoint of another run.
+// Initial weights from files: safetensors files of any program, or a checkpoint of another run.
 //
-//   load_initial("resnet18.safetensors", graph, {weights, running_statistics, /*new_classifier=*/true});
+//   const TrainedOn then = load_initial("resnet18.safetensors", graph, {weights, running_statistics, /*new_classifier=*/true});
+//   warn_of_other_inputs("--init-from resnet18.safetensors", then, this_run);
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "model/graph.h"
 
@@ -17,9 +21,24 @@ struct InitialTensors {
   bool new_classifier = false;
 };
 
-// `path` is a .safetensors file, a checkpoint, or a run folder, whose newest intact checkpoint is used. Names and
-// shapes must match the graph; PyTorch's counters "...num_batches_tracked" are ignored. Throws Error(checkpoint) naming
-// the first tensor that is missing, unexpected, or of another shape or type; nothing is written in that case.
-void load_initial(const std::filesystem::path& path, const Graph& graph, const InitialTensors& into);
+// What weights were trained on, as far as it is known: the network read (byte / 255 - mean) / deviation.
+struct TrainedOn {
+  std::vector<double> mean;
+  std::vector<double> deviation;
+  std::vector<std::string> classes;
+};
+
+// From what exports of a checkpoint say in their metadata; nothing is known from other files.
+TrainedOn trained_on(const std::map<std::string, std::string>& metadata);
+
+// `path` is a .safetensors file, a folder with model.safetensors or with a file in numbered parts, a checkpoint, or a run
+// folder, whose newest intact checkpoint is used. Which tensor is which follows from names (train/match_weights.h); what is
+// changed in them is logged. Throws Error(checkpoint) if a tensor is missing, unexpected, of another shape or type, or not
+// finite; nothing is written in that case.
+TrainedOn load_initial(const std::filesystem::path& path, const Graph& graph, const InitialTensors& into);
+
+// Warns where weights from `source` read other values, or were trained for other classes in the order of the logits; with a
+// new classifier, `now` has no classes.
+void warn_of_other_inputs(const std::string& source, const TrainedOn& then, const TrainedOn& now);
 
 }  // namespace ddp

@@ -32,14 +32,14 @@ std::string model_hash(const std::string& onnx) {
 }
 
 NetworkSource make_network(const std::string& model, const std::string& onnx, const Shape& image, std::int64_t classes,
-                           bool new_classifier) {
+                           const NetworkUse& use) {
   NetworkSource source;
   if (onnx.empty()) {
     source.graph = make_model(model, image, classes);
     return source;
   }
-  source.imported = import_onnx_bytes(onnx, model);
-  if (new_classifier && source.imported->graph.classes() != classes) {
+  source.imported = import_onnx_bytes(onnx, model, {.by_use = trains_by_use(use.defaults)});
+  if (use.new_classifier && source.imported->graph.classes() != classes) {
     Graph& graph = source.imported->graph;
     graph.set_classes(classes);
     std::vector<float>& weights = source.imported->parameters;

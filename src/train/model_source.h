@@ -1,7 +1,7 @@
 // The source of a run's network: a built-in model, or an ONNX file, of which the run folder keeps a copy.
 //
 //   std::string onnx = read_model("net.onnx", {});     // its content; "" for a built-in model
-//   NetworkSource source = make_network("net.onnx", onnx, {3, 32, 32}, 10);
+//   NetworkSource source = make_network("net.onnx", onnx, {3, 32, 32}, 10, {.new_classifier = true});
 #pragma once
 
 #include <filesystem>
@@ -12,6 +12,7 @@
 
 #include "model/graph.h"
 #include "onnx/import.h"
+#include "options/defaults.h"
 
 namespace ddp {
 
@@ -33,9 +34,15 @@ struct NetworkSource {
   std::optional<ImportedModel> imported;  // with the file's weights; its graph is `graph`
 };
 
-// With `new_classifier`, the last layer of a file gets this number of classes, and weights of zero if it had another.
+struct NetworkUse {
+  // The last layer of a file gets the number of classes, and weights of zero if it had another.
+  bool new_classifier = false;
+  // The revision of the run (options/defaults.h).
+  int defaults = kLatestDefaults;
+};
+
 // Throws Error(usage) for a model that cannot be trained, or whose image shape or number of classes differs.
 NetworkSource make_network(const std::string& model, const std::string& onnx, const Shape& image, std::int64_t classes,
-                           bool new_classifier = false);
+                           const NetworkUse& use = {});
 
 }  // namespace ddp

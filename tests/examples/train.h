@@ -14,6 +14,8 @@
 #include "train/choose_plan.h"
 #include "train/evaluator.h"
 #include "train/experiment.h"
+#include "train/init_from.h"
+#include "train/match_weights.h"
 #include "train/pipeline_run.h"
 #include "train/pipeline_setup.h"
 #include "train/resume.h"
@@ -50,6 +52,9 @@ extern const Graph graph, read_back;
 extern const NetworkConfig network_config;
 extern const ResidentImages* resident;
 extern const ModelState state;
+extern const std::vector<FileTensor> in_file;
+extern const std::vector<NetworkTensor> in_network;
+extern const TrainedOn this_run;
 extern const LossOutput results;
 extern const std::vector<Stage> stages;
 extern const std::optional<ResumePoint> resumed;

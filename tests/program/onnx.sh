@@ -40,8 +40,29 @@ for precision in fp16 bf16; do
   run 0 10 1 export --run first --export-precision $precision --to half.safetensors
   grep -q "129,068 parameters in $precision" out || fail "the precision $precision is not said"
   [ $((2 * $(stat -c %s half.safetensors))) -lt $(($(stat -c %s net.safetensors) + 4096)) ] || fail "$precision is not half as large"
-  run 0 60 2 "${small[@]}" --init-from half.safetensors --max-steps 1 --output from-half
+  run 0 60 2 "${small[@]}" --init-from half.safetensors --max-steps 1 --output from-half --normalize standard
+  grep -q 'warning: .*these weights were trained on images with mean' err || fail 'another normalisation of the weights is not said'
 done
+
+# In a folder, and with a prefix before all names; the names of tensors in an ONNX file decide nothing.
+mkdir hub
+python3 - net.safetensors hub/model.safetensors moved.onnx named.onnx <<'END' || fail 'the files were not written'
+import json, sys
+data = open(sys.argv[1], "rb").read()
+length = int.from_bytes(data[:8], "little")
+header = {key if key == "__metadata__" else "_orig_mod.net." + key: value for key, value in json.loads(data[8:8 + length]).items()}
+text = json.dumps(header).encode()
+open(sys.argv[2], "wb").write(len(text).to_bytes(8, "little") + text + data[8 + length:])
+network = open(sys.argv[3], "rb").read()
+open(sys.argv[4], "wb").write(network.replace(b"conv1.weight", b"__metadata__").replace(b"conv2.weight", b"const_weight"))
+END
+run 0 60 2 "${small[@]}" --init-from hub --epochs 2 --output prefixed
+grep -q "names are read without '_orig_mod.net.'" err || fail 'the prefix is not said'
+same_tensors third/latest prefixed/latest
+run 0 60 1 "${small[@]}" --model named.onnx --max-steps 1 --epochs 1 --output from-named
+grep -q 'tensors *8 trained, 0 constant' out || fail 'the header does not count the tensors'
+run 0 10 1 export --run from-named --to from-named.safetensors
+grep -q '"const_weight":{"dtype":"F32","shape":\[50,20,5,5\]' from-named.safetensors || fail 'a name was not kept'
 # An ONNX file in half precision has the same tensors as the safetensors file.
 for precision in fp16 bf16; do
   run 0 10 1 export --run first --export-precision $precision --to half.onnx
@@ -109,7 +130,7 @@ one_line 'no moving average.*remove --average'
 run 8 10 1 export --run first --to nowhere/x.onnx
 one_line 'nowhere'
 run 8 60 2 "${small[@]}" --model caffe-lenet --init-from net.safetensors
-one_line "--init-from net.safetensors: tensor 'conv1.weight' has shape"
+one_line "--init-from net.safetensors: 4 of the 8 tensors of this model are not in the file, the first is 'ip1.weight': the file has 'conv1.weight', "
 run 8 10 2 "${small[@]}" --init-from nowhere.safetensors
 one_line '--init-from nowhere.safetensors: no such file'
 head -c 100 net.safetensors >short.safetensors

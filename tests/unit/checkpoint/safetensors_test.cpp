@@ -132,7 +132,8 @@ TEST_F(SafetensorsTest, CountersAreWrittenAndReadOnRequestOnly) {
   EXPECT_EQ(bytes.substr(bytes.size() - 20, 8), std::string("\2\1\0\0\0\0\0\0", 8));
   EXPECT_THAT(safetensors_error(bytes), HasSubstr("tensor 'n' is of type I64, only F32 is supported"));
   const SafetensorsFile file(path_, bytes, TensorTypes::any);
-  EXPECT_EQ(file.difference(views, [](const auto& tensor) { return tensor.counts(); }), "");
+  EXPECT_FALSE(file.tensors()[0].real());
+  EXPECT_TRUE(file.tensors()[1].real());
   EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { file.check_same(views); }),
               HasSubstr("tensor 'n' of the checkpoint"));
   const std::vector<TensorView> wrong = {{"n", {}, values.data()}};

@@ -167,8 +167,8 @@ TEST(ImportNorms, InstanceNormalizationWithAndWithoutParameters) {
   EXPECT_EQ(only_layer<SampleNormLayer>(graph).groups, kChannels);
   EXPECT_FALSE(only_layer<SampleNormLayer>(graph).fixed_weight);
   ModelMaker bare = maker();
-  const std::string ones = bare.reals("/ones", {kChannels}, std::vector<float>(kChannels, 1));
-  const std::string zeros = bare.reals("/zeros", {kChannels}, std::vector<float>(kChannels, 0));
+  const std::string ones = bare.constant("ones", {kChannels}, std::vector<float>(kChannels, 1));
+  const std::string zeros = bare.constant("zeros", {kChannels}, std::vector<float>(kChannels, 0));
   const std::string z = bare.node("InstanceNormalization", {bare.node("Relu", {"input"}), ones, zeros});
   const Graph without = finished(bare, z).graph;
   EXPECT_TRUE(only_layer<SampleNormLayer>(without).fixed_weight);

@@ -296,7 +296,7 @@ TEST(ImportOnnx, ConstantsStayOutOfWeights) {
     m.model.producer = "pytorch";
     const std::string x = m.classifier("input", 72, 3);
     const std::string constant =
-        scalar ? m.reals("val_1", {}, {0.125F}) : m.reals("/Constant_output_0", {3}, {0.5F, -2.0F, 4.0F});
+        scalar ? m.constant("val_1", {}, {0.125F}) : m.constant("/Constant_output_0", {3}, {0.5F, -2.0F, 4.0F});
     m.output(m.node(type, first ? std::vector{constant, x} : std::vector{x, constant}));
     return m.imported();
   };
@@ -382,8 +382,8 @@ TEST(ImportOnnx, SharedZerosAreBiasesOfTheirOwnNames) {
 TEST(ImportOnnx, BatchNormWithoutParametersHasNone) {
   ModelMaker m;
   m.model.producer = "pytorch";
-  const std::string ones = m.reals("/bn/Constant_output_0", {2}, {1, 1});
-  const std::string zeros = m.reals("/bn/Constant_1_output_0", {2}, {0, 0});
+  const std::string ones = m.constant("/bn/Constant_output_0", {2}, {1, 1});
+  const std::string zeros = m.constant("/bn/Constant_1_output_0", {2}, {0, 0});
   const std::string x = m.node("BatchNormalization", {"input", ones, zeros, m.random("bn.running_mean", {2}),
                                                       m.random("bn.running_var", {2}, 0.5F, 2)});
   m.output(m.classifier(x, 72, 3));

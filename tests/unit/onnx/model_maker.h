@@ -36,6 +36,11 @@ class ModelMaker {
     model.initializers[name] = OnnxTensor::of_reals(shape, values);
     return name;
   }
+  // A Constant node: a number of forward().
+  std::string constant(const std::string& name, const Integers& shape, const std::vector<float>& values) {
+    model.nodes.push_back({name + "_node", "Constant", {}, {name}, {{"value", OnnxTensor::of_reals(shape, values)}}});
+    return name;
+  }
   std::string integers(const std::string& name, const Integers& values) {
     model.initializers[name] = OnnxTensor::of_integers({static_cast<std::int64_t>(values.size())}, values);
     return name;
