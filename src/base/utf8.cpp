@@ -94,9 +94,9 @@ void append_decomposed(char32_t code, std::u32string& text) {
   constexpr char32_t kSyllableCount = 11172;
   if (code >= kSyllables && code < kSyllables + kSyllableCount) {
     const char32_t index = code - kSyllables;
-    text += 0x1100 + index / 588;
-    text += 0x1161 + index % 588 / 28;
-    if (index % 28 != 0) text += 0x11A7 + index % 28;
+    text.push_back(0x1100 + index / 588);
+    text.push_back(0x1161 + index % 588 / 28);
+    if (index % 28 != 0) text.push_back(0x11A7 + index % 28);
     return;
   }
   const auto* const found = std::lower_bound(kDecompositions.begin(), kDecompositions.end(), code,

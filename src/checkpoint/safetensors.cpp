@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/half.h"
+#include "base/utf8.h"
 
 namespace ddp {
 namespace {
@@ -31,7 +32,8 @@ const char* type_of(StoredFloats floats) {
 std::string make_header(std::span<const TensorView> tensors, std::span<const CounterTensor> counters,
                         const TensorMetadata& metadata, StoredFloats floats) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) header[kMetadataKey] = metadata;
+  // The name of a model may be that of a file, whose bytes may be anything.
+  for (const auto& [key, value] : metadata) header[kMetadataKey][key] = is_utf8(value) ? value : escape_bytes(value);
   std::size_t begin = 0;
   std::set<std::string_view> names = {kMetadataKey};
   const auto add = [&](const std::string& name, const char* type, const std::vector<std::int64_t>& shape,

@@ -137,7 +137,7 @@ void leave_out(const std::vector<ImageFolder::UnreadableClass>& unreadable, Fold
 }
 
 std::string evaluation_text(const FolderListing& listing) {
-  const std::string folder = listing.test.folder.filename().string();
+  std::string folder = listing.test.folder.filename().string();
   if (listing.unused.empty()) return folder;
   return fmt::format("{} ({} {} not read)", folder, join(listing.unused), listing.unused.size() == 1 ? "is" : "are");
 }

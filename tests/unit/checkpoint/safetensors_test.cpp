@@ -40,6 +40,16 @@ class SafetensorsTest : public ::testing::Test {
   ::testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
 };
 
+// The name of a model may be that of a file.
+TEST_F(SafetensorsTest, MetadataThatIsNotUtf8IsEscaped) {
+  float value = 1;
+  const std::vector<TensorView> views = {{"w", {1}, &value}};
+  write_safetensors(path_, views, {{"model", "mod\xE8le.onnx"}, {"step", R"(\xE8)"}});
+  const SafetensorsFile file = SafetensorsFile::read(path_);
+  EXPECT_EQ(file.metadata().at("model"), R"(mod\xE8le.onnx)");
+  EXPECT_EQ(file.metadata().at("step"), R"(\xE8)");
+}
+
 // One of each type, with exactly representable values; the data of the second is at an odd place.
 TEST_F(SafetensorsTest, OtherTypesOfRealNumbersAreConverted) {
   const std::string header = R"({"bf16":{"dtype":"BF16","shape":[3],"data_offsets":[0,6]},)"
