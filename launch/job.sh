@@ -211,6 +211,9 @@ filter_errors() {
       in_block=no
       if [[ $block =~ $killed ]]; then
         [ -s "$1" ] || echo "${BASH_REMATCH[1]} ${BASH_REMATCH[2]} ${BASH_REMATCH[3]}" >"$1"
+      elif [[ $block =~ unable\ to\ reliably\ start\ one\ or\ more\ daemons ]]; then
+        : >"$notes/unstarted"
+        show "${block%$'\n'}"
       elif ! [[ $block =~ MPI_ABORT\ was\ invoked|a\ non-zero\ exit\ code|exited\ with\ non-zero\ status ]]; then
         show "${block%$'\n'}"
       fi
@@ -439,6 +442,10 @@ explain_status() {
     [ ! -e "$notes/saved" ] || return 75
     say "ended at once by the second request; nothing was saved since the last checkpoint"
     return 130
+  fi
+  if [ -e "$notes/unstarted" ] && [ "$1" -ne 0 ] && [ "$stops" -eq 0 ]; then
+    say "$2 could not start its daemons on all hosts, or lost a host while it did; see its messages above"
+    return 7
   fi
   if [ -s "$notes/lost" ] && { [ "$1" -gt 128 ] || [ "$1" -eq 1 ]; }; then
     read -r host <"$notes/lost"

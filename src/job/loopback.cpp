@@ -39,27 +39,27 @@ int bind_local(Bind original, int socket, const Address& local, const sockaddr* 
 }  // namespace
 
 // Takes precedence over the C library's function.
-extern "C" int bind(int socket, const sockaddr* address, socklen_t length) noexcept {
+extern "C" int bind(int fd, const sockaddr* addr, socklen_t len) noexcept {
   static const auto original = reinterpret_cast<Bind>(::dlsym(RTLD_NEXT, "bind"));
   if (original == nullptr) {
     errno = ENOSYS;
     return -1;
   }
-  if (address != nullptr && address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) {
+  if (addr != nullptr && addr->sa_family == AF_INET && len >= sizeof(sockaddr_in)) {
     sockaddr_in local{};
-    std::memcpy(&local, address, sizeof local);
+    std::memcpy(&local, addr, sizeof local);
     if (local.sin_addr.s_addr == htonl(INADDR_ANY)) {
       local.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-      return bind_local(original, socket, local, address, length);
+      return bind_local(original, fd, local, addr, len);
     }
   }
-  if (address != nullptr && address->sa_family == AF_INET6 && length >= sizeof(sockaddr_in6)) {
+  if (addr != nullptr && addr->sa_family == AF_INET6 && len >= sizeof(sockaddr_in6)) {
     sockaddr_in6 local{};
-    std::memcpy(&local, address, sizeof local);
+    std::memcpy(&local, addr, sizeof local);
     if (std::memcmp(&local.sin6_addr, &in6addr_any, sizeof in6addr_any) == 0) {
       local.sin6_addr = in6addr_loopback;
-      return bind_local(original, socket, local, address, length);
+      return bind_local(original, fd, local, addr, len);
     }
   }
-  return original(socket, address, length);
+  return original(fd, addr, len);
 }

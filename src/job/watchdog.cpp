@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "base/position.h"
 #include "base/text.h"
+#include "job/daemon.h"
 #include "job/hang_table.h"
 #include "job/launcher.h"
 #include "job/mpi_session.h"
@@ -111,6 +112,7 @@ class Guard {
 
   void look() {
     look_for_launcher();
+    look_at_daemon();
     const double time = now();
     clock_ += std::clamp(time - last_look_, 0.0, kLongestLook);
     last_look_ = time;
@@ -196,6 +198,17 @@ class Guard {
     if (launcher_ <= 1 || getppid() == launcher_) return;
     if (orphaned_since_ < 0) orphaned_since_ = clock_;
     if (clock_ - orphaned_since_ < kOrphaned) return;
+    perform_last_acts();
+    _exit(static_cast<int>(ExitCode::rank_lost));
+  }
+
+  // Until the ranks exchange pulses, a rank does not notice that its host cannot be reached.
+  void look_at_daemon() {
+    if (launcher_ <= 1 || pulses_go_on() || clock_ < next_look_at_daemon_) return;
+    next_look_at_daemon_ = clock_ + 1;
+    if (!daemon_is_cut_off()) return;
+    log_error("host {} has lost the connection to the host of mpirun", host_name());
+    end_cut_off_daemon();
     perform_last_acts();
     _exit(static_cast<int>(ExitCode::rank_lost));
   }
@@ -289,6 +302,7 @@ class Guard {
   // 0 without an MPI launcher: a shell that started the program may end before it.
   pid_t launcher_;
   double orphaned_since_ = -1;
+  double next_look_at_daemon_ = 0;
   double clock_;
   double last_look_;
   double last_beat_;

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # broken_links.sh PROGRAM LAUNCH_FOLDER [TRIALS]: the link between two network namespaces as hosts goes down at a random moment of
 # a run. The run must end with code 7 within --hang-timeout and ten seconds, and name the rank behind the link with its host,
-# step and phase; the table must mark it alone; on both hosts nothing may be left running. Ends with 77 and the reason where
-# namespaces are not allowed.
+# step and phase; the table must mark it alone; on both hosts nothing may be left running. The first trial loses the link while the
+# ranks start, before they have met: it ends long before --hang-timeout, on both hosts. Ends with 77 and the reason where namespaces
+# are not allowed.
 set -u
 program=$(realpath "$1") launch=$(realpath "$2") trials=${3:-2}
 source "$(dirname "$0")/../support/hosts.sh" 2 10.77.3
@@ -24,6 +25,40 @@ left_running() {
     { tr '\0' ' ' <"${path%environ}cmdline"; } 2>/dev/null
   done
 }
+
+# Until the ranks have met, mpirun's keep-alive ends its side, and the ranks behind the link end themselves and their daemon.
+trial=0
+for ((attempt = 0; attempt < 3; attempt++)); do
+  run=$folder/run-early
+  link_up 1
+  rm -rf "$run"
+  LINK_TRIAL=$run on_host 0 timeout -k 5 100 "$launch/run" \
+    --hosts 10.77.3.10:1,10.77.3.11:1 -- --dataset glyphs --train-limit 1000 --test-limit 200 --threads 1 --progress none \
+    --device cpu --epochs 100000 --output "$run" >"$folder/said" 2>&1 &
+  job=$!
+  for ((i = 0; i < 1000; i++)); do
+    ! ps -o comm= -p "$(ip netns pids "$name-1" | tr '\n' ',')$$" | grep -q '^ddp_train' || break
+    sleep 0.02
+  done
+  link 1 down
+  down=$(milliseconds)
+  begun=$(ls "$run" 2>/dev/null)
+  got=0
+  wait "$job" || got=$?
+  took=$(($(milliseconds) - down))
+  for ((i = 0; i < 400; i++)); do
+    remaining=$(left_running)
+    [ -n "$remaining" ] || break
+    sleep 0.1
+  done
+  [ -z "$begun" ] || continue
+  both=$(($(milliseconds) - down))
+  [ "$got" -eq 7 ] || fail "exit code $got in place of 7"
+  [ "$took" -le 25000 ] || fail "$took ms until the end"
+  [ "$both" -le 35000 ] || fail "$both ms until both hosts are free; left running: $remaining"
+  echo "a link lost before the ranks have met: $took ms until the end, $both ms on both hosts"
+  break
+done
 
 slowest=0
 for ((trial = 1; trial <= trials; trial++)); do
