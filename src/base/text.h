@@ -22,7 +22,7 @@ std::string format_duration(double seconds);
 
 // Levenshtein's edit distance: insertions, deletions and replacements of one character.
 std::size_t edit_distance(std::string_view a, std::string_view b);
-// The candidate with the smallest edit distance to `word`, or "" if none is close enough.
+// The candidate with the smallest edit distance to `word` in lower case, or "" if none is close enough.
 std::string nearest(std::string_view word, std::span<const std::string> candidates);
 // The candidates joined for an error message: "a, b, c".
 std::string join(std::span<const std::string> words, std::string_view separator = ", ");

@@ -101,9 +101,7 @@ std::vector<std::string> complete_words(const Table& table, std::span<const char
 }
 
 [[noreturn]] void unknown_option(const Table& table, const std::string& word) {
-  const std::string meant = suggest_key(table, word);
-  usage_error(fmt::format("unknown option {} on the command line; {}", shown(word),
-                          meant.empty() ? "--help all lists all options" : fmt::format("did you mean --{}?", meant)));
+  usage_error(fmt::format("unknown option {} on the command line; {}", shown(word), key_advice(table, word)));
 }
 
 std::string known_command(const std::string& word) {
@@ -216,9 +214,7 @@ Setting read_line(const Table& table, const po::options_description& description
   const po::option& option = options.front();
   const OptionSpec* spec = find_option(table, option.string_key);
   if (spec == nullptr) {
-    const std::string meant = suggest_key(table, option.string_key);
-    fail(fmt::format("unknown key '{}'; {}", shown(option.string_key),
-                     meant.empty() ? "--help all lists all options" : fmt::format("did you mean '{}'?", meant)));
+    fail(fmt::format("unknown key '{}'; {}", shown(option.string_key), key_advice(table, option.string_key, "'", "'")));
   }
   if (spec->command_line_only)
     fail(fmt::format("'{}' is allowed on the command line only; remove this line", spec->key));
@@ -263,18 +259,25 @@ void apply_settings(const std::vector<Setting>& settings, Options& options) {
   }
 }
 
-// Rejects options of the commands export, bench, scaling and sweep with other commands, where they would have no effect.
+// The commands that read an option; empty: all that train or plan.
+std::vector<std::string> commands_of(const OptionSpec& spec) {
+  if (spec.key == "to") return {"export", "report", "scaling"};
+  if (spec.key == "run" || spec.key == "checkpoint") return {"export", "eval"};
+  if (!is_command(spec.topic)) return {};
+  return {std::string(spec.topic)};
+}
+
+// Rejects options of single commands with other commands, where they would have no effect.
 void check_command(const CommandLine& command_line) {
   for (const Setting& setting : command_line.settings) {
-    const std::string_view topic = setting.spec->topic;
-    const std::string_view key = setting.spec->key;
-    const bool names_checkpoint = key == "run" || key == "checkpoint";
-    if (names_checkpoint && command_line.command == "eval") continue;
-    if (key == "to" && (command_line.command == "report" || command_line.command == "scaling")) continue;
-    check((topic != "export" && topic != "bench" && topic != "sweep" && topic != "scaling") ||
-              command_line.command == topic,
-          ExitCode::usage, "--{} applies to the command {} only{}", setting.spec->key, topic,
-          setting.spec->key == "checkpoint" ? "; to resume from a checkpoint or evaluate it, use --resume" : "");
+    const std::vector<std::string> commands = commands_of(*setting.spec);
+    if (commands.empty() || std::find(commands.begin(), commands.end(), command_line.command) != commands.end())
+      continue;
+    const std::vector<std::string> first(commands.begin(), commands.end() - 1);
+    usage_error(fmt::format("--{} applies to the {} {}{}{} only{}", setting.spec->key,
+                            first.empty() ? "command" : "commands", join(first), first.empty() ? "" : " and ",
+                            commands.back(),
+                            setting.spec->key == "checkpoint" ? "; to resume from a checkpoint, use --resume" : ""));
   }
 }
 
@@ -406,9 +409,8 @@ Options with_settings(const Options& base, std::span<const OptionSetting> settin
     words.push_back(setting.key + "=" + setting.value);
     const OptionSpec* spec = find_option(table, setting.key);
     if (spec == nullptr) {
-      const std::string meant = suggest_key(table, setting.key);
       usage_error(fmt::format("unknown option '{}' in the setting {}; {}", shown(setting.key), shown(words.back()),
-                              meant.empty() ? "--help all lists all options" : fmt::format("did you mean {}?", meant)));
+                              key_advice(table, setting.key, "")));
     }
     if (spec->command_line_only) {
       usage_error(fmt::format("the setting {}: --{} applies to the whole command", shown(words.back()), spec->key));

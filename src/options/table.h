@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "options/effects.h"
 #include "options/options.h"
 
 namespace ddp {
@@ -35,6 +36,8 @@ struct OptionSpec {
   std::string bare;        // the value if given without one on the command line; empty: a value is required
   bool command_line_only = false;
   bool common = false;  // listed by --help without a topic
+  // Which numbers of a step the option changes; nullopt: nobody has said it, which a test finds.
+  std::optional<OptionEffects> effects = std::nullopt;
 
   // Reads `value` into `options`; throws BadValue.
   std::function<void(Options& options, std::string_view value)> set;
@@ -59,7 +62,12 @@ std::span<const CommandSpec> command_table();
 // The spec of `key` (without dashes), or nullptr.
 const OptionSpec* find_option(std::span<const OptionSpec> table, std::string_view key);
 
-// The known key nearest to `word` (leading dashes are ignored), or "".
+// The key that an unknown `word` (leading dashes are ignored) stands for: what other programs call like it, or the nearest;
+// "" if there is none.
 std::string suggest_key(std::span<const OptionSpec> table, std::string_view word);
+// The same as the end of an error message: "did you mean --lr?", or what to use in place of an option that only other
+// programs have. `before` and `behind` enclose a key.
+std::string key_advice(std::span<const OptionSpec> table, std::string_view word, std::string_view before = "--",
+                       std::string_view behind = "");
 
 }  // namespace ddp

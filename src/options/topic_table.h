@@ -108,12 +108,26 @@ class TopicTable {
     OptionSpec& spec = add(key, join(words, "|"), help);
     spec.allowed = words.size() == 1 ? "only " + words[0] : "one of " + join(words);
     spec.set = [group = group_, member, kNames](Options& options, std::string_view value) {
-      const auto* const found = std::find(kNames.begin(), kNames.end(), value);
-      if (found == kNames.end()) throw BadValue("unknown");
-      options.*group.*member = static_cast<E>(found - kNames.begin());
+      options.*group.*member = static_cast<E>(read_choice(value, kNames));
     };
     spec.get = [group = group_, member](const Options& options) {
       return std::optional<std::string>(to_string(options.*group.*member));
+    };
+    return spec;
+  }
+
+  template <Choice E>
+  OptionSpec& choice(std::string_view key, std::optional<E> Group::*member, std::string_view help) {
+    constexpr auto kNames = enum_names(E{});
+    const std::vector<std::string> words(kNames.begin(), kNames.end());
+    OptionSpec& spec = add(key, join(words, "|"), help);
+    spec.allowed = "one of " + join(words);
+    spec.set = [group = group_, member, kNames](Options& options, std::string_view value) {
+      options.*group.*member = static_cast<E>(read_choice(value, kNames));
+    };
+    spec.get = [group = group_, member](const Options& options) -> std::optional<std::string> {
+      const std::optional<E> value = options.*group.*member;
+      return value ? std::optional<std::string>(to_string(*value)) : std::nullopt;
     };
     return spec;
   }

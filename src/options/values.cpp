@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <system_error>
+#include <vector>
 
+#include "options/foreign_names.h"
 #include "options/table.h"
 
 namespace ddp {
@@ -23,8 +26,14 @@ struct Unit {
 constexpr std::array kUnits = {Unit{"GiB", std::uint64_t{1} << 30U}, Unit{"MiB", std::uint64_t{1} << 20U},
                                Unit{"KiB", std::uint64_t{1} << 10U}};
 
+// Whether the texts differ at most in upper and lower case.
+bool same_letters(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](char x, char y) { return lower(x) == lower(y); });
+}
+
 bool contains(std::span<const std::string_view> words, std::string_view word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
+  return std::any_of(words.begin(), words.end(), [word](std::string_view each) { return same_letters(each, word); });
 }
 
 }  // namespace
@@ -168,6 +177,14 @@ ImageSides read_sides(std::string_view text, std::int64_t low, std::int64_t high
 }
 
 bool is_switch_word(std::string_view text) { return contains(kOn, text) || contains(kOff, text); }
+
+std::size_t read_choice(std::string_view text, std::span<const std::string_view> names) {
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (same_letters(names[i], text)) return i;
+  }
+  const std::string meant = suggest_value(text, std::vector<std::string>(names.begin(), names.end()));
+  throw BadValue(meant.empty() ? "unknown" : fmt::format("unknown, did you mean {}?", meant));
+}
 
 bool read_switch(std::string_view text) {
   if (!is_switch_word(text)) throw BadValue("neither on nor off");

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,7 +47,9 @@ std::vector<PatternEpochs> read_pattern_freezes(std::string_view text);
 std::vector<PatternEpochs> read_pattern_fades(std::string_view text);
 // "224" for both, or "192x256": height and width.
 ImageSides read_sides(std::string_view text, std::int64_t low, std::int64_t high);
-// on, true, yes, 1 or off, false, no, 0.
+// The position of `text` among the names, in upper or lower case. Throws BadValue with the name that it may stand for.
+std::size_t read_choice(std::string_view text, std::span<const std::string_view> names);
+// on, true, yes, 1 or off, false, no, 0, in upper or lower case.
 bool read_switch(std::string_view text);
 // Text that survives a configuration file: not empty, without '#' and control characters, no blank at either end.
 std::string read_text(std::string_view text);

@@ -154,8 +154,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"workers", "4294967297", "from 0 to 256"}, BadCase{"global-batch", "0", "from 1 to"},
         BadCase{"batch-per-rank", "2147483648", "from 1 to 2147483647"},
         BadCase{"reduction", "rign", "one of ring, tree, root"},
-        BadCase{"reduction", "Ring", "one of ring, tree, root"},
-        BadCase{"precision", "fp64", "one of fp32, tf32, bf16"}, BadCase{"device", "gpu", "one of auto, cuda, cpu"},
+        BadCase{"precision", "fp64", "one of fp32, tf32, bf16"},
+        BadCase{"device", "gpu", "did you mean cuda?; expected one of auto, cuda, cpu"},
         BadCase{"gpus", "0;1", "such as 3,2"}, BadCase{"gpus", "-1", "integers >= 0"},
         BadCase{"gpus", "0,", "integers >= 0"},
         BadCase{"gpu-memory-fraction", "0", "out of range; expected a number in (0, 1]"},
@@ -276,7 +276,8 @@ TEST(Parse, TheNameOfAnExportSaysItsFormat) {
   // Other commands that write a file.
   EXPECT_EQ(parse({"report", "runs/a", "--to", "x.html"}).exported.to, "x.html");
   EXPECT_EQ(parse({"scaling", "--to", "x.svg", "--scaling-seconds", "1"}).scaling.seconds, 1);
-  EXPECT_THAT(usage_message({"train", "--to", "x.html"}), HasSubstr("applies to the command export only"));
+  EXPECT_THAT(usage_message({"train", "--to", "x.html"}),
+              HasSubstr("applies to the commands export, report and scaling only"));
   EXPECT_THAT(usage_message({"bench", "--scaling-seconds", "1"}), HasSubstr("applies to the command scaling only"));
 }
 
