@@ -4,15 +4,17 @@
 //   if (result.kind != DifferenceKind::none) std::cout << describe(result, "runs/a", "runs/b");
 //
 // Within a step the values are compared in the order in which they are computed, so the first that differs is the cause
-// and the following ones its effects.
+// and the following ones its effects. The options that differ and change this value (OptionSpec::effects) are named.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "metrics/read_log.h"
+#include "options/effects.h"
 
 namespace ddp {
 
@@ -21,14 +23,23 @@ enum class DifferenceKind {
   data_order,    // other samples, or in another order
   augmentation,  // the same samples with other pixels
   schedule,      // the learning rate
+  loss,          // how the loss follows from the same batch and weights
   weights,       // the weights before the step: other initial weights, or another update
   rounding,      // loss or gradient differ as much as another order of additions explains
-  reduction,     // the sum of the gradients
+  gradient,      // backward, or the sum of the gradients
   statistics,    // running statistics of batch normalisation
   update,        // the weights after it
   evaluation,    // the result of an evaluation
 };
 const char* difference_name(DifferenceKind kind);
+
+// An option, or another input of a run, in which the two differ.
+struct ChangedInput {
+  std::string name;  // "--lr", "training pixels"
+  std::string a, b;  // the values; empty: they say nothing to people
+  OptionEffects effects;
+  bool derived = false;  // it follows from others, which are named where they differ too
+};
 
 // What the options of the two runs say about how their steps may be compared.
 struct ComparedOptions {
@@ -36,6 +47,7 @@ struct ComparedOptions {
   // One divides the network among its ranks (--pipeline, --split-linear): the gradient norm is added in another order, and the
   // hashes of running statistics and weights are those of other parts.
   bool divided = false;
+  std::vector<ChangedInput> changed = {};
 };
 
 struct Comparison {
@@ -48,6 +60,7 @@ struct Comparison {
   std::optional<StepRecord> b = std::nullopt;
   double evaluation_a = 0;  // the losses of the evaluation that differs
   double evaluation_b = 0;
+  std::vector<ChangedInput> causes = {};  // of ComparedOptions::changed, those that change what differs first
 };
 
 // The steps in increasing order; only those that both have are compared.

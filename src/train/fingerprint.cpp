@@ -159,17 +159,21 @@ Fingerprint options_fingerprint(const Options& options) {
   return parts;
 }
 
-Fingerprint options_fingerprint(const std::string& config) {
+Fingerprint options_fingerprint(const std::string& config, bool all) {
   Fingerprint parts;
   std::istringstream lines(config);
   for (std::string line; std::getline(lines, line);) {
+    // "KEY = VALUE # HELP", or "# KEY = # HELP" of an option that is not set (dump_config).
+    const bool is_set = !line.starts_with('#');
+    const std::size_t begin = is_set ? 0 : line.find_first_not_of("# ");
     const std::size_t equals = line.find(" = ");
-    if (line.starts_with('#') || equals == std::string::npos) continue;
+    if (begin == std::string::npos || equals == std::string::npos || equals <= begin) continue;
+    const std::string key = line.substr(begin, equals - begin);
+    if (key.find(' ') != std::string::npos || (!all && is_local(key))) continue;
     std::string value = line.substr(equals + 3);
     value.resize(std::min(value.find(" # "), value.size()));
     value.resize(value.find_last_not_of(' ') + 1);
-    const std::string key = line.substr(0, equals);
-    if (!is_local(key)) parts.push_back({"--" + key, value});
+    parts.push_back({"--" + key, is_set ? value : "unset"});
   }
   return parts;
 }
@@ -212,8 +216,7 @@ Fingerprint stored_parts(const Fingerprint& mine, const std::map<std::string, st
   return parts;
 }
 
-std::string differences(const Fingerprint& mine, const Fingerprint& other) {
-  constexpr std::size_t kShown = 3;
+std::string differences(const Fingerprint& mine, const Fingerprint& other, std::size_t most) {
   std::vector<std::string> texts;
   for (const FingerprintPart& part : mine) {
     const FingerprintPart* same = find(other, part.name);
@@ -228,9 +231,9 @@ std::string differences(const Fingerprint& mine, const Fingerprint& other) {
       texts.push_back(fmt::format("{} none instead of {}", part.name, part.value));
     }
   }
-  if (texts.size() > kShown) {
-    const std::size_t more = texts.size() - kShown;
-    texts.resize(kShown);
+  if (texts.size() > most) {
+    const std::size_t more = texts.size() - most;
+    texts.resize(most);
     texts.push_back(fmt::format("and {} more", more));
   }
   return join(texts);

@@ -7,6 +7,7 @@
 // when a run resumes or a checkpoint is evaluated. Values are short texts: numbers, or XXH3-128 hashes of long data.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <span>
 #include <string>
@@ -36,15 +37,15 @@ using Fingerprint = std::vector<FingerprintPart>;
 // names the lowest such rank, its host and the first parts that differ, followed by `advice`.
 void check_same_on_all_ranks(Communicator& ranks, const Fingerprint& mine, ExitCode code, std::string_view advice);
 
-// "NAME VALUE instead of OTHER" for the first parts that differ, those of `mine` first; "" if none does. Parts that
+// "NAME VALUE instead of OTHER" for the first `most` parts that differ, those of `mine` first; "" if none does. Parts that
 // only one side has count as different.
-std::string differences(const Fingerprint& mine, const Fingerprint& other);
+std::string differences(const Fingerprint& mine, const Fingerprint& other, std::size_t most = 3);
 
 // The version of the program and the options that affect the result, one part each; not paths, threads, timeouts and
 // output.
 Fingerprint options_fingerprint(const Options& options);
-// The same for the text of a configuration stored in a checkpoint.
-Fingerprint options_fingerprint(const std::string& config);
+// The same for the text of a configuration stored in a checkpoint; `all`: of all options.
+Fingerprint options_fingerprint(const std::string& config, bool all = false);
 
 // Count, shape, labels and pixels of some images of both splits, and the normalisation.
 Fingerprint data_fingerprint(const DataSets& data, const Normalization& normalization);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "options/table.h"
 #include "support/errors.h"
 #include "support/temporary_folder.h"
 
@@ -44,7 +45,7 @@ TEST(CompareTest, TheFirstDifferenceNamesTheCauseAndNotItsEffects) {
       {DifferenceKind::weights, [](StepRecord& r) { r.loss *= 1.01; }},
       {DifferenceKind::weights, [](StepRecord& r) { r.loss = std::nan(""); }},
       {DifferenceKind::rounding, [](StepRecord& r) { r.loss *= 1 + 1e-7; }},
-      {DifferenceKind::reduction, [](StepRecord& r) { r.grad_norm *= 1.01; }},
+      {DifferenceKind::gradient, [](StepRecord& r) { r.grad_norm *= 1.01; }},
       {DifferenceKind::rounding, [](StepRecord& r) { r.grad_norm *= 1 + 1e-7; }},
       {DifferenceKind::statistics, [](StepRecord& r) { r.statistics ^= 1; }},
       {DifferenceKind::update, [](StepRecord& r) { r.weights ^= 1; }}};
@@ -61,6 +62,82 @@ TEST(CompareTest, TheFirstDifferenceNamesTheCauseAndNotItsEffects) {
     EXPECT_EQ(found.step, 8) << i;
     EXPECT_THAT(describe(found, "a", "b"), HasSubstr(std::string("step 8: ") + difference_name(found.kind))) << i;
   }
+}
+
+// The first number of a step that an option changes, for each effect; what else an option may change comes later.
+void change(StepRecord& step, OptionEffects effects) {
+  using enum Effect;
+  if (effects.has(samples)) {
+    step.samples ^= 1;
+  } else if (effects.has(pixels)) {
+    step.pixels ^= 1;
+  } else if (effects.has(rate)) {
+    step.lr *= 2;
+  } else if (effects.has(loss | weights)) {
+    step.loss *= 1.01;
+  } else if (effects.has(gradient)) {
+    step.loss *= 1 + 1e-7;
+    step.grad_norm *= 1.3;
+  } else if (effects.has(rounding)) {
+    step.loss *= 1 + 1e-7;
+    step.grad_norm *= 1 + 1e-6;
+  } else if (effects.has(statistics)) {
+    step.statistics ^= 1;
+  }
+  step.weights ^= 1;
+}
+
+TEST(CompareTest, EveryOptionThatChangesAStepIsNamedAsTheCause) {
+  for (const OptionSpec& spec : option_table()) {
+    SCOPED_TRACE(spec.key);
+    ASSERT_TRUE(spec.effects.has_value());
+    const OptionEffects effects = *spec.effects;
+    if (effects == OptionEffects(Effect::nothing) || effects == OptionEffects(Effect::evaluation)) continue;
+    const std::string name = "--" + std::string(spec.key);
+    // Something else that changes nothing must not be blamed.
+    const ComparedOptions options = {.deterministic = true,
+                                     .changed = {{"--workers", "1", "2", Effect::nothing}, {name, "A", "B", effects}}};
+    const std::vector<StepRecord> a = steps_of(1, 5);
+    std::vector<StepRecord> b = a;
+    for (StepRecord& step : b) change(step, effects);
+    const Comparison found = compare(a, b, options);
+    const std::string text = describe(found, "a", "b");
+    EXPECT_EQ(found.step, 1);
+    EXPECT_THAT(text, HasSubstr(" because of " + name + " A and B\n"));
+    EXPECT_THAT(text, testing::Not(HasSubstr("compare --")));
+    const bool only_gradient = effects.has(Effect::gradient) && !effects.has(Effect::loss | Effect::weights);
+    EXPECT_EQ(found.kind == DifferenceKind::gradient, only_gradient);
+  }
+}
+
+TEST(CompareTest, WeightsThatAreNotHashedDifferAfterAnotherUpdate) {
+  std::vector<StepRecord> b = steps_of(1, 5);
+  for (std::size_t n = 2; n < b.size(); ++n) b[n].loss *= 1.01;
+  const ComparedOptions options = {.changed = {{"--lr-for", "unset", "conv1.*=2", Effect::update}}};
+  const Comparison found = compare(steps_of(1, 5), b, options);
+  EXPECT_EQ(found.kind, DifferenceKind::weights);
+  EXPECT_THAT(describe(found, "a", "b"), HasSubstr("because of --lr-for unset and conv1.*=2"));
+}
+
+TEST(CompareTest, InputsThatAreNoOptionsAreNamed) {
+  std::vector<StepRecord> b = steps_of(1, 5);
+  for (StepRecord& step : b) step.loss *= 1.01;
+  const ComparedOptions shards = {.changed = {{"logical shards", "1", "2", kShardEffects}}};
+  EXPECT_THAT(describe(compare(steps_of(1, 5), b, shards), "a", "b"), HasSubstr("because of 1 and 2 logical shards"));
+  const ComparedOptions data = {.changed = {{"training pixels", "", "", kDataEffects}}};
+  EXPECT_THAT(describe(compare(steps_of(1, 5), b, data), "a", "b"), HasSubstr("because of other training pixels"));
+}
+
+// Where the loss is the same up to rounding, a gradient norm that is not has another cause.
+TEST(CompareTest, AGradientThatDiffersByMuchIsNoRounding) {
+  std::vector<StepRecord> b = steps_of(1, 5);
+  for (StepRecord& step : b) {
+    step.loss *= 1 + 1e-7;
+    step.grad_norm *= 1.3;
+  }
+  const Comparison found = compare(steps_of(1, 5), b);
+  EXPECT_EQ(found.kind, DifferenceKind::gradient);
+  EXPECT_THAT(describe(found, "a", "b"), HasSubstr("the loss is the same up to rounding"));
 }
 
 TEST(CompareTest, PixelsOnADeviceAreNotCompared) {
@@ -82,7 +159,7 @@ TEST(CompareTest, DividedNetworksHaveOtherHashesAndRoundedNorms) {
   EXPECT_EQ(same.kind, DifferenceKind::none);
   EXPECT_THAT(describe(same, "a", "b"), HasSubstr("gradient norms are compared up to rounding"));
   b[2].grad_norm *= 1.01;
-  EXPECT_EQ(compare(steps_of(1, 5), b, divided).kind, DifferenceKind::reduction);
+  EXPECT_EQ(compare(steps_of(1, 5), b, divided).kind, DifferenceKind::gradient);
 }
 
 TEST(CompareTest, DeterministicRunsAreNotToldToBe) {
