@@ -13,12 +13,14 @@
 #include "commands/commands.h"
 #include "commands/ranks.h"
 #include "job/report.h"
+#include "options/defaults.h"
 #include "options/parse.h"
 #include "train/fingerprint.h"
 #include "train/image_sizes.h"
 #include "train/model_source.h"
 #include "train/non_finite.h"
 #include "train/open_device.h"
+#include "train/parameter_segments.h"
 #include "train/trace.h"
 
 namespace ddp {
@@ -56,11 +58,16 @@ LayoutPlan plan_of(Backend& backend, const std::vector<Stage>& stages, const Gra
   }
 }
 
-// The parameters of the folder, flat; those that are constants of the model's file are in no file of weights.
-std::vector<float> parameters_of(const fs::path& folder, const NetworkSource& source, const std::string& hash) {
-  std::vector<float> flat(static_cast<std::size_t>(source.graph.flat_elements()));
+// The weights of the folder, flat; those that are constants of the model's file are in no file of weights.
+struct Weights {
+  std::vector<float> parameters;
+  std::vector<float> statistics;
+};
+Weights weights_of(const fs::path& folder, const NetworkSource& source, const std::string& hash) {
+  Weights weights{std::vector<float>(static_cast<std::size_t>(source.graph.flat_elements())),
+                  std::vector<float>(static_cast<std::size_t>(source.graph.statistic_count()))};
+  auto& [flat, statistics] = weights;
   if (source.imported) flat = source.imported->parameters;
-  std::vector<float> statistics(static_cast<std::size_t>(source.graph.statistic_count()));
   std::vector<TensorView> views;
   for (const Parameter& p : source.graph.parameters()) {
     if (!p.fixed) views.push_back({p.name, p.shape, flat.data() + p.offset});
@@ -74,7 +81,14 @@ std::vector<float> parameters_of(const fs::path& folder, const NetworkSource& so
   check(tensors_part("weights", views).value == hash, ExitCode::checkpoint,
         "{}: not the weights of the step that batch.json describes; use an intact copy of the folder",
         (folder / "weights.safetensors").string());
-  return flat;
+  return weights;
+}
+
+// As the run has frozen it: for the same kernels, and statistics that are kept.
+void freeze_as_run(Graph& graph, const OptimizerOptions& options, const TrainingState& state) {
+  const bool keeps = options.frozen_statistics ? *options.frozen_statistics == FrozenStatistics::keep
+                                               : keeps_frozen_statistics(state.defaults);
+  freeze(graph, options, parameter_segments(graph, options, 1), keeps);
 }
 
 Trace compute(const Ranks& ranks, const Options& options, const NonFinite& recorded) {
@@ -93,6 +107,7 @@ Trace compute(const Ranks& ranks, const Options& options, const NonFinite& recor
   const std::string& model = options.model.model;
   NetworkSource source = make_network(model, read_model(model, folder / "model.onnx"), full, state.class_count,
                                       {.new_classifier = true, .defaults = state.defaults});
+  freeze_as_run(source.graph, options.optimizer, state);
   if (image != full) source.graph = source.graph.at_size(image.height, image.width);
   const std::unique_ptr<Backend> backend = open_backend(ranks.device);
   NetworkConfig config;
@@ -107,7 +122,7 @@ Trace compute(const Ranks& ranks, const Options& options, const NonFinite& recor
       *backend, source.graph, config,
       plan_of(*backend, stages, source.graph, config, image == full ? state.plan : stored_plan(state, image)));
 
-  const std::vector<float> flat = parameters_of(folder, source, recorded.weights_hash);
+  const auto [flat, statistics] = weights_of(folder, source, recorded.weights_hash);
   const Memory parameters = backend->queue().allocate(flat.size() * sizeof(float), "the parameters");
   backend->queue().upload(parameters.data(), flat.data(), flat.size() * sizeof(float));
   const auto samples = static_cast<std::int64_t>(recorded.indices.size());
@@ -122,8 +137,8 @@ Trace compute(const Ranks& ranks, const Options& options, const NonFinite& recor
   for (const std::int64_t count : recorded.shards) {
     if (count == 0) continue;
     add_shard(all,
-              trace_shard(*backend, network, parameters.at<float>(0), source.graph.statistic_count(),
-                          stage.samples(first, count), 1.0F / static_cast<float>(samples)),
+              trace_shard(*backend, network, parameters.at<float>(0), statistics, stage.samples(first, count),
+                          1.0F / static_cast<float>(samples)),
               first);
     first += count;
   }

@@ -9,8 +9,10 @@
 
 #include "base/text.h"
 #include "data/sources/class_text.h"
+#include "train/parameter_segments.h"
 #include "train/pipeline_setup.h"
 #include "train/resume.h"
+#include "train/single_values.h"
 
 namespace ddp {
 namespace {
@@ -120,6 +122,12 @@ std::string memory_text(const Experiment& e, TrainingRun& run) {
                      e.share ? "; the ranks of a host share parameters and optimizer" : "");
 }
 
+// What happens to single layers and batches beyond what the options say.
+void add_exceptions(std::vector<HeaderRow>& rows, const Experiment& e) {
+  if (const std::string kept = kept_statistics_text(e.graph); !kept.empty()) rows.emplace_back("frozen", kept);
+  if (const std::string last = last_batch_text(e); !last.empty()) rows.emplace_back("last batch", last);
+}
+
 void add_divided(std::vector<HeaderRow>& rows, const Experiment& e, const Ranks& ranks) {
   if (!e.smaller.empty()) rows.emplace_back("image sizes", e.sizes.text());
   if (e.slices.any()) {
@@ -215,6 +223,7 @@ std::vector<HeaderRow> header_rows(const RunParts& parts) {
       {"kernels", e.plan_origin},
       {"run folder", run_directory(e.options).string()}};
   if (!e.onnx_hash.empty()) rows.insert(rows.begin() + 1, {"tensors", tensors_text(e)});
+  add_exceptions(rows, e);
   add_divided(rows, e, parts.ranks);
   if (parts.resumed) {
     const std::string changed = changed_options(parts.resumed->state, e.options);

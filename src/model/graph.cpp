@@ -158,6 +158,10 @@ int Graph::batch_norm(const std::string& name, int from, const BatchNormLayer& l
   return index;
 }
 
+void Graph::freeze_statistics(int layer) {
+  std::get<BatchNormLayer>(layers_.at(static_cast<std::size_t>(layer)).kind).frozen = true;
+}
+
 void Graph::synchronize_batch_norm() {
   bool any = false;
   for (Layer& layer : layers_) {

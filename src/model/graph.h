@@ -55,6 +55,7 @@ struct BatchNormLayer {
   bool fixed_weight = false;  // neither trained nor saved: PyTorch's affine=False
   bool fixed_bias = false;
   bool synchronized = false;  // statistics over all logical shards
+  bool frozen = false;        // the running statistics are used in training too, and do not change
 };
 // Layer, group and instance normalisation (backend/ops/sample_norm.h).
 struct SampleNormLayer {
@@ -242,6 +243,8 @@ class Graph {
   int affine(const std::string& name, int from, const ChannelTensor& scale, const ChannelTensor* shift);
   // The last layer with weights that are not a normalisation's, or -1.
   int classifier() const;
+  // Lets a batch normalisation keep its running statistics in training, and use them.
+  void freeze_statistics(int layer);
   // Makes all batch normalisations synchronized. Throws Error(usage) if there is none.
   void synchronize_batch_norm();
   // Divides the outputs of a linear layer into so many equal parts in training (backend/ops/linear.h).

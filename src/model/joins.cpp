@@ -16,6 +16,12 @@ bool reads_alone(const std::vector<Stage>& stages, std::size_t s, std::size_t fi
   });
 }
 
+// Joined operators measure the statistics of their normalisations.
+bool keeps_statistics(const Stage& stage) {
+  const auto* norm = std::get_if<BatchNormSpec>(&stage.spec);
+  return norm != nullptr && norm->frozen;
+}
+
 }  // namespace
 
 std::size_t joined_stages(OpJoiner& ops, const std::vector<Stage>& stages, std::size_t first, Layout layout,
@@ -23,6 +29,7 @@ std::size_t joined_stages(OpJoiner& ops, const std::vector<Stage>& stages, std::
   std::size_t joined = 1;
   std::int64_t statistics = -1;
   for (std::size_t s = first; s < std::min(first + most, stages.size()); ++s) {
+    if (keeps_statistics(stages[s])) break;
     // An operator computes all of its gradients or none.
     if (s > first && (!reads_alone(stages, s, first) || stages[s].backward != stages[first].backward)) break;
     // The operator takes running statistics that lie behind one another.

@@ -184,7 +184,8 @@ std::string Network::describe() const {
 OpTraffic Network::traffic_of(int index, const StageWork& work) const {
   const Step& step = steps_[static_cast<std::size_t>(index)];
   OpTraffic traffic = step.op->traffic().value_or(OpTraffic{{1, work.forward_bytes}, {1, work.backward_bytes}});
-  if (!has_input_gradient(step.specs.front())) return traffic;
+  if (!step.backward) traffic.backward = {};
+  if (!step.backward || !has_input_gradient(step.specs.front())) return traffic;
   if (adds_in_place(index)) {
     traffic.backward += {0, static_cast<double>(bytes_of(values_[step.inputs.front()]))};
     if (traffic.backward_adding) traffic.backward = *traffic.backward_adding;
@@ -220,9 +221,10 @@ std::vector<StageWork> Network::work() const {
                    .backward_flops = step.backward ? flops * (input_gradient ? 2 : 1) : 0,
                    .forward_bytes = inputs + output + parameters,
                    // Parameters are read, and their gradients written.
-                   .backward_bytes = output + (step.op->backward_reads_x() ? first : 0) +
-                                     (step.op->backward_reads_y() ? output : 0) + (input_gradient ? inputs : 0) +
-                                     2 * parameters,
+                   .backward_bytes = !step.backward ? 0
+                                                    : output + (step.op->backward_reads_x() ? first : 0) +
+                                                          (step.op->backward_reads_y() ? output : 0) +
+                                                          (input_gradient ? inputs : 0) + 2 * parameters,
                    .stages = step.stages});
     all.back().traffic = traffic_of(static_cast<int>(&step - steps_.data()), all.back());
   }

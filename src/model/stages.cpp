@@ -225,7 +225,8 @@ class Lowering {
                                           .shape = in,
                                           .epsilon = l.epsilon,
                                           .momentum = l.momentum,
-                                          .synchronized = l.synchronized};
+                                          .synchronized = l.synchronized && !l.frozen,
+                                          .frozen = l.frozen};
                    },
                    [&](const PreluLayer& l) -> OpSpec {
                      return PreluSpec{batch_, in, l.shared};
@@ -288,7 +289,8 @@ class Lowering {
   // If `stage` is a batch normalisation, it takes over the bias of the stage before it.
   static void take_bias(Stage& before, Stage& stage) {
     auto* norm = std::get_if<BatchNormSpec>(&stage.spec);
-    if (norm == nullptr) return;
+    // Only a mean of the batch cancels the bias.
+    if (norm == nullptr || norm->frozen) return;
     norm->input_bias = std::visit(
         [](auto& spec) {
           if constexpr (requires { spec.bias; }) {

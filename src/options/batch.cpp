@@ -48,6 +48,22 @@ void BatchPlan::divide(std::vector<std::int64_t> counts) {
   for (int rank = 0; rank < ranks; ++rank) per_rank = std::max(per_rank, rank_samples(rank, global_batch).size());
 }
 
+void BatchPlan::at_least_two(bool shards_compute_alone) {
+  const std::int64_t whole = global_batch / shards;
+  DDP_ASSERT(whole >= 2 || (!shards_compute_alone && global_batch >= 2));
+  if (last_batch == 1) {
+    --steps_per_epoch;
+    last_batch = global_batch;
+    ++dropped;
+  }
+  if (!shards_compute_alone) return;
+  least_per_shard = 2;
+  // Of an odd number one shard has three, which only fits where a shard of a whole batch has as many.
+  const std::int64_t fits = std::min(last_batch, shards_in(last_batch) * per_shard);
+  dropped += last_batch - fits;
+  last_batch = fits;
+}
+
 void check_batch_choice(const BatchOptions& options) {
   std::vector<std::string> given;
   if (options.global_batch) given.emplace_back("--global-batch");
@@ -91,6 +107,7 @@ BatchPlan resolve_batch(const BatchOptions& options, int ranks, std::int64_t tra
   const bool partial = rest > 0 && !options.drop_last;
   plan.steps_per_epoch = whole + (partial ? 1 : 0);
   plan.last_batch = partial ? rest : plan.global_batch;
+  plan.dropped = partial ? 0 : rest;
   return plan;
 }
 

@@ -10,6 +10,7 @@
 // replicas.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -26,16 +27,26 @@ struct BatchPlan {
   std::int64_t per_shard = 0;  // maximum samples of a shard
   std::int64_t steps_per_epoch = 0;
   std::int64_t last_batch = 0;                  // samples in the last step of an epoch, at most global_batch
+  std::int64_t dropped = 0;                     // samples behind it that no step of an epoch reads
+  std::int64_t least_per_shard = 1;             // of shards with samples; see at_least_two()
   std::vector<std::int64_t> shard_counts = {};  // shards of each rank; empty: as many for each, up to one
 
   // The shards that a rank owns.
   Range shards_of(int rank) const { return part(shards, ranks, rank, shard_counts); }
-  // The samples of a shard within a batch of `batch` samples; empty for some shards if batch < shards.
-  Range shard_samples(std::int64_t shard, std::int64_t batch) const { return part(batch, shards, shard); }
+  // Those that a batch of `batch` samples is divided into; the others are empty.
+  std::int64_t shards_in(std::int64_t batch) const { return std::min<std::int64_t>(shards, batch / least_per_shard); }
+  // The samples of a shard within a batch of `batch` samples.
+  Range shard_samples(std::int64_t shard, std::int64_t batch) const {
+    const std::int64_t used = shards_in(batch);
+    return shard < used ? part(batch, used, shard) : Range{batch, batch};
+  }
   // The samples of a rank, i.e. of all its shards, within a batch of `batch` samples.
   Range rank_samples(int rank, std::int64_t batch) const;
   // Gives the ranks so many shards each, at least one; `per_rank` changes with it.
   void divide(std::vector<std::int64_t> counts);
+  // No computation over samples has a single one any more: a last batch of one sample is dropped, and where shards compute
+  // alone, one that is smaller than two for each is divided into fewer shards. Requires as many in whole batches.
+  void at_least_two(bool shards_compute_alone);
   // The number of samples in step `step` (from 0) of an epoch.
   std::int64_t batch_of_step(std::int64_t step) const {
     return step + 1 == steps_per_epoch ? last_batch : global_batch;

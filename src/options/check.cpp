@@ -70,6 +70,8 @@ void check_optimizer(const OptimizerOptions& o) {
         "--optimizer lars does not support --clip-value, since its rates depend on the gradient norm; remove it");
   check(o.nonfinite_limit == standard.nonfinite_limit || o.on_nonfinite != OnNonFinite::stop, ExitCode::usage,
         "--nonfinite-limit has no effect with --on-nonfinite stop, only with skip, rollback; remove it");
+  check(!o.frozen_statistics || !o.freeze.empty(), ExitCode::usage,
+        "--frozen-statistics has no effect without --freeze, such as --freeze 'features.*'; remove it");
   check(!o.ema_warmup || o.ema_decay > 0, ExitCode::usage, "--ema-warmup requires --ema-decay > 0, such as 0.999");
   check(o.lookahead > 0 || (o.lookahead_decay == standard.lookahead_decay && o.lookahead_power == 0), ExitCode::usage,
         "--lookahead-decay and --lookahead-power require --lookahead > 0, such as 5");

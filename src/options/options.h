@@ -40,6 +40,8 @@ enum class OptimizerKind { sgd, adam, adamw, rmsprop, lars, lamb, muon };
 enum class MuonRate { shape, rms, none };
 enum class DecayKind { automatic, l2, decoupled };
 enum class NoDecay { none, norm_and_bias };
+// Of batch normalisations all of whose parameters are frozen: kept and used, or measured and updated as in others.
+enum class FrozenStatistics { keep, update };
 enum class RmspropForm { pytorch, keras };
 enum class ScheduleKind { constant, step, multi_step, cosine, one_cycle, polynomial, exponential };
 enum class Anneal { cosine, linear };
@@ -174,7 +176,8 @@ struct OptimizerOptions {
   std::vector<PatternFactor> decay_for;    // factors of the weight decay
   std::vector<PatternEpochs> lr_fade_for;  // the learning rate falls linearly to 0 in these epochs
   std::vector<PatternEpochs> freeze;
-  double beta1 = 0.9;  // adam, adamw, lamb
+  std::optional<FrozenStatistics> frozen_statistics = std::nullopt;  // not set: by the revision of the defaults
+  double beta1 = 0.9;                                                // adam, adamw, lamb
   double beta2 = 0.999;
   double epsilon = 1e-8;  // adam, adamw, lamb, rmsprop
   double rho = 0.99;      // rmsprop
@@ -373,6 +376,7 @@ constexpr auto enum_names(OptimizerKind) {
 constexpr auto enum_names(MuonRate) { return std::to_array<std::string_view>({"shape", "rms", "none"}); }
 constexpr auto enum_names(DecayKind) { return std::to_array<std::string_view>({"auto", "l2", "decoupled"}); }
 constexpr auto enum_names(NoDecay) { return std::to_array<std::string_view>({"none", "norm-and-bias"}); }
+constexpr auto enum_names(FrozenStatistics) { return std::to_array<std::string_view>({"keep", "update"}); }
 constexpr auto enum_names(RmspropForm) { return std::to_array<std::string_view>({"pytorch", "keras"}); }
 constexpr auto enum_names(ScheduleKind) {
   return std::to_array<std::string_view>(

@@ -204,6 +204,11 @@ void add_update_rules(std::vector<OptionSpec>& table) {
   optimizer.pattern_freezes("freeze", &O::freeze,
                             "do not train the parameters whose names match PATTERN; with @N train them in the first N "
                             "epochs only");
+  optimizer
+      .choice("frozen-statistics", &O::frozen_statistics,
+              "batch normalization all of whose parameters --freeze freezes from the start; keep: it uses its running "
+              "statistics, which do not change; update: it uses those of the batch and updates them")
+      .unset = "keep";
   optimizer.real("clip-norm", &O::clip_norm, {0, 1e9}, "clip the gradient to this global L2 norm; 0: off");
   optimizer.real("clip-value", &O::clip_value, {0, 1e9}, "clip each component of the gradient to [-X, X]; 0: off");
   optimizer.real("ema-decay", &O::ema_decay, {0, 1, true},
@@ -439,6 +444,7 @@ std::vector<OptionSpec> option_table() {
   add_sweep(table);
   add_explain(table);
   add_scaling(table);
+  for (OptionSpec& spec : table) spec.effects = effects_of(spec.key);
   return table;
 }
 

@@ -9,6 +9,7 @@
 #include "job/report.h"
 #include "train/experiment.h"
 #include "train/plan_cache.h"
+#include "train/resume.h"
 #include "train/time_kernels.h"
 
 namespace ddp {
@@ -35,8 +36,14 @@ bool is_usable(Experiment& e, const PlanRequest& request) {
     return true;
   } catch (const Error& error) {
     if (error.code() != ExitCode::preflight) throw;
-    log_warning("kernels of the checkpoint are not available here ({}); others are chosen{}", error.what(),
-                e.options.optimizer.deterministic ? ", and the bits are no longer those of an uninterrupted run" : "");
+    const std::string changed = changed_kernel_options(*request.resumed, e.options);
+    if (changed.empty()) {
+      log_warning(
+          "kernels of the checkpoint are not available here ({}); others are chosen{}", error.what(),
+          e.options.optimizer.deterministic ? ", and the bits are no longer those of an uninterrupted run" : "");
+    } else {
+      log_info("this run has {} of the checkpoint, and its steps need other kernels, which are chosen", changed);
+    }
     return false;
   }
 }

@@ -26,6 +26,7 @@
 #include "train/pipeline_setup.h"
 #include "train/resume.h"
 #include "train/shared_state.h"
+#include "train/single_values.h"
 #include "train/whitening.h"
 
 namespace ddp {
@@ -172,10 +173,17 @@ void split_linear(Experiment& e, int ranks, int rank) {
   e.slices = ParameterSlices(e.graph, layers, ranks, rank);
 }
 
-// Parameters that no update of the run changes need no gradient.
-void freeze(Graph& graph, const std::vector<ParameterSegment>& segments) {
-  for (std::size_t i = 0; i < segments.size(); ++i) {
-    if (segments[i].last_step <= 0 && !graph.parameters()[i].fixed) graph.freeze(i);
+// Checks the patterns of parameters, and freezes what --freeze freezes for the whole run.
+void freeze_parts(Experiment& e, bool evaluates) {
+  const OptimizerOptions& options = e.options.optimizer;
+  const std::vector<ParameterSegment> segments = parameter_segments(e.graph, options, e.batch.steps_per_epoch);
+  if (evaluates) return;
+  const bool keeps = options.frozen_statistics ? *options.frozen_statistics == FrozenStatistics::keep
+                                               : keeps_frozen_statistics(e.defaults);
+  freeze(e.graph, options, segments, keeps);
+  // For the configuration that the run stores.
+  if (!options.freeze.empty()) {
+    e.options.optimizer.frozen_statistics = keeps ? FrozenStatistics::keep : FrozenStatistics::update;
   }
 }
 
@@ -459,12 +467,12 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
       check_same_model(e, *resumed);
       check_same_data(e, *resumed);
     }
-    const std::vector<ParameterSegment> segments =
-        parameter_segments(e.graph, options.optimizer, e.batch.steps_per_epoch);  // checks the patterns
-    if (inputs.evaluated == nullptr) freeze(e.graph, segments);
+    freeze_parts(e, inputs.evaluated != nullptr);
     e.backend = open_backend(device);
     stages = make_stages(e.graph, e.batch.per_shard, e.backend->ops().takes_bias_into_norm());
     choose_sizes(e, inputs);
+    if (inputs.evaluated == nullptr) avoid_single_values(e);
+    if (resumed) check_same_epoch(e.batch, *resumed);
     check_parts(e.graph, possible_cuts(e.graph, stages), e.place.stages);
   });
   check_same_on_all_ranks(ranks, e.fingerprint, ExitCode::preflight, "use the same data on all ranks");

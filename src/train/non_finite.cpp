@@ -53,7 +53,7 @@ Found find_here(const Experiment& e, Network& trained, const BatchStage& stage, 
     if (range.size() == 0) continue;
     const std::int64_t first = range.begin - mine.begin;
     add_shard(all,
-              trace_shard(*e.backend, network, e.parameters(), e.graph.statistic_count(),
+              trace_shard(*e.backend, network, e.parameters(), e.statistics->mean_values(),
                           stage.samples(first, range.size()), 1.0F / static_cast<float>(samples)),
               first);
   }

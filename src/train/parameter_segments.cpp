@@ -52,6 +52,22 @@ void find_matrices(const Graph& graph, std::vector<ParameterSegment>& segments) 
   }
 }
 
+// Whether a batch normalisation is frozen as a whole.
+bool is_frozen(const Graph& graph, int layer, const OptimizerOptions& options) {
+  bool any = false;
+  for (const Parameter& p : graph.parameters()) {
+    if (p.layer != layer || p.fixed) continue;
+    if (!p.frozen) return false;
+    any = true;
+  }
+  if (any) return true;
+  return std::any_of(graph.statistics().begin(), graph.statistics().end(), [&](const Statistic& s) {
+    return s.layer == layer &&
+           std::any_of(options.freeze.begin(), options.freeze.end(),
+                       [&](const PatternEpochs& each) { return each.epochs == 0 && matches(each.pattern, s.name); });
+  });
+}
+
 }  // namespace
 
 bool matches(std::string_view pattern, std::string_view text) {
@@ -106,6 +122,33 @@ std::vector<ParameterSegment> parameter_segments(const Graph& graph, const Optim
                  [&](ParameterSegment& segment) { segment.last_step = std::min(segment.last_step, last); });
   }
   return segments;
+}
+
+void freeze(Graph& graph, const OptimizerOptions& options, const std::vector<ParameterSegment>& segments,
+            bool keep_statistics) {
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    if (segments[i].last_step <= 0 && !graph.parameters()[i].fixed) graph.freeze(i);
+  }
+  if (!keep_statistics || options.freeze.empty()) return;
+  for (std::size_t layer = 0; layer < graph.layers().size(); ++layer) {
+    if (!std::holds_alternative<BatchNormLayer>(graph.layers()[layer].kind)) continue;
+    if (is_frozen(graph, static_cast<int>(layer), options)) graph.freeze_statistics(static_cast<int>(layer));
+  }
+}
+
+std::string kept_statistics_text(const Graph& graph) {
+  const bool freezes = std::any_of(graph.parameters().begin(), graph.parameters().end(),
+                                   [](const Parameter& p) { return p.frozen && !p.fixed; });
+  std::uint64_t norms = 0;
+  std::uint64_t kept = 0;
+  for (const Layer& layer : graph.layers()) {
+    const auto* norm = std::get_if<BatchNormLayer>(&layer.kind);
+    norms += norm != nullptr ? 1 : 0;
+    kept += norm != nullptr && norm->frozen ? 1 : 0;
+  }
+  if ((!freezes && kept == 0) || norms == 0) return "";
+  return fmt::format("{} of {} {} running statistics", kept, counted(norms, "batch normalization"),
+                     kept == 1 ? "keeps its" : "keep their");
 }
 
 }  // namespace ddp

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -22,5 +23,14 @@ bool matches(std::string_view pattern, std::string_view text);
 // a pattern that matches no parameter.
 std::vector<ParameterSegment> parameter_segments(const Graph& graph, const OptimizerOptions& options,
                                                  std::int64_t steps_per_epoch);
+
+// Marks the parameters that no update of the run changes, which need no gradient. With `keep_statistics`, batch
+// normalisations all of whose parameters are such keep their running statistics; those without parameters do if a pattern
+// of --freeze matches the name of their running mean.
+void freeze(Graph& graph, const OptimizerOptions& options, const std::vector<ParameterSegment>& segments,
+            bool keep_statistics);
+
+// "3 of 5 batch normalizations keep their running statistics", or "" if nothing is frozen.
+std::string kept_statistics_text(const Graph& graph);
 
 }  // namespace ddp

@@ -1,6 +1,7 @@
 #include "train/resume.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/error.h"
@@ -78,6 +79,13 @@ void check_same_data(const Experiment& e, const TrainingState& state) {
   if (!text.empty()) refuse(text);
 }
 
+void check_same_epoch(const BatchPlan& plan, const TrainingState& state) {
+  check(state.step_in_epoch < plan.steps_per_epoch, ExitCode::checkpoint,
+        "--resume: the checkpoint is at step {} of an epoch, which has {} steps with these options; use those of the "
+        "checkpoint, or start over with --resume none",
+        state.step_in_epoch, plan.steps_per_epoch);
+}
+
 void check_same_classes(const std::vector<std::string>& classes, const TrainingState& state) {
   if (state.classes.empty() || classes.empty()) return;
   const std::string difference = class_difference(classes, state.classes);
@@ -100,7 +108,14 @@ void check_same_model(const Experiment& experiment, const TrainingState& state) 
         experiment.options.model.model, kModelCopyFile);
 }
 
-std::string changed_options(const TrainingState& state, const Options& options) {
+namespace {
+
+// Options that both versions have.
+struct ChangedOptions {
+  Fingerprint then, now;
+};
+
+ChangedOptions options_of_both(const TrainingState& state, const Options& options) {
   Fingerprint then = options_fingerprint(state.config);
   Fingerprint now = options_fingerprint(dump_config(options));
   const auto unknown_to = [](const Fingerprint& other) {
@@ -112,7 +127,26 @@ std::string changed_options(const TrainingState& state, const Options& options) 
   // A resumed run takes them from the checkpoint.
   std::erase_if(now, [](const FingerprintPart& part) { return part.name == "--logical-shards"; });
   std::erase_if(then, unknown_to(now));
-  return differences(now, then);
+  return {std::move(then), std::move(now)};
+}
+
+}  // namespace
+
+std::string changed_options(const TrainingState& state, const Options& options) {
+  const ChangedOptions changed = options_of_both(state, options);
+  return differences(changed.now, changed.then, changed.now.size());
+}
+
+std::string changed_kernel_options(const TrainingState& state, const Options& options) {
+  constexpr std::array kOptions = {"--freeze",       "--frozen-statistics", "--precision",
+                                   "--split-linear", "--sync-batch-norm",   "--model"};
+  ChangedOptions changed = options_of_both(state, options);
+  for (Fingerprint* each : {&changed.then, &changed.now}) {
+    std::erase_if(*each, [&](const FingerprintPart& part) {
+      return std::find(kOptions.begin(), kOptions.end(), part.name) == kOptions.end();
+    });
+  }
+  return differences(changed.now, changed.then);
 }
 
 }  // namespace ddp

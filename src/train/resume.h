@@ -33,6 +33,8 @@ void check_same_run(const Options& options, const TrainingState& state, const Ba
 // The training data, their pixels and the layers; labels and sample order are part of the checkpoint's cursor. Logs one
 // line if an older program stored no fingerprint.
 void check_same_data(const Experiment& experiment, const TrainingState& state);
+// That the epoch still has the step at which it continues.
+void check_same_epoch(const BatchPlan& plan, const TrainingState& state);
 // The names of the classes, if both sides have them.
 void check_same_classes(const std::vector<std::string>& classes, const TrainingState& state);
 // The ONNX file of the model.
@@ -40,7 +42,9 @@ void check_same_model(const Experiment& experiment, const TrainingState& state);
 // The layers of the network and their settings.
 void check_same_network(const Experiment& experiment, const TrainingState& state);
 
-// The differences between the checkpoint's options and these, for the log; empty if there are none.
+// All differences between the checkpoint's options and these, for the log; empty if there are none.
 std::string changed_options(const TrainingState& state, const Options& options);
+// Those that change which kernels a step needs.
+std::string changed_kernel_options(const TrainingState& state, const Options& options);
 
 }  // namespace ddp

@@ -114,6 +114,10 @@ void ShardStatistics::broadcast(Communicator& ranks) {
   push();
 }
 
+std::span<const float> ShardStatistics::mean_values() const {
+  return count_ == 0 ? std::span<const float>() : host_mean_->values();
+}
+
 std::vector<TensorView> ShardStatistics::mean_views() {
   std::vector<TensorView> views;
   for (const Statistic& s : statistics_) {

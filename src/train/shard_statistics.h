@@ -48,7 +48,9 @@ class ShardStatistics {
   // Initialises all shards with these values, slow copies included; for imported networks.
   void set(std::span<const float> values);
 
-  // The mean in host memory, with the names of Graph::statistics(), as of the last gather().
+  // The mean in host memory, as of the last gather().
+  std::span<const float> mean_values() const;
+  // The same with the names of Graph::statistics().
   std::vector<TensorView> mean_views();
   // Enqueues a copy of this rank's statistics, unless `skip` says otherwise (FlatMath::copy), and puts the last one back: for
   // steps that are dropped.

@@ -57,6 +57,11 @@ class Stopwatch {
 // The four cells of one direction.
 void add_cells(std::vector<std::string>& row, double seconds, double flops, double bytes,
                const std::optional<DevicePeak>& peak) {
+  // Nothing is computed: backward of what is frozen.
+  if (flops == 0 && bytes == 0) {
+    row.insert(row.end(), 4, kUnknownCell);
+    return;
+  }
   const auto rate = [&](double amount) {
     return amount == 0 || seconds == 0 ? kUnknownCell : fmt::format("{:.1f}", amount / seconds / 1e9);
   };

@@ -64,11 +64,11 @@ class Watch {
 
 }  // namespace
 
-Trace trace_shard(Backend& backend, Network& network, const float* parameters, std::int64_t statistics,
+Trace trace_shard(Backend& backend, Network& network, const float* parameters, std::span<const float> statistics,
                   const Samples& samples, float gradient_scale) {
   DeviceQueue& queue = backend.queue();
-  const Memory scratch =
-      queue.allocate(static_cast<std::size_t>(statistics) * sizeof(float), "the running statistics of a trace");
+  const Memory scratch = queue.allocate(statistics.size_bytes(), "the running statistics of a trace");
+  if (!statistics.empty()) queue.upload(scratch.data(), statistics.data(), statistics.size_bytes());
   const Memory gradient =
       queue.allocate(static_cast<std::size_t>(network.flat_elements()) * sizeof(float), "the gradients of a trace");
   const Memory sums = queue.allocate(2 * sizeof(double), "the losses of a trace");

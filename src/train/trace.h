@@ -1,7 +1,7 @@
 // Runs a shard forward and backward and looks at every value on the way: which layer was the first to compute something
 // that is not finite, and for which samples.
 //
-//   const Trace trace = trace_shard(backend, network, parameters, graph.statistic_count(), stage.samples(0, count),
+//   const Trace trace = trace_shard(backend, network, parameters, running_statistics, stage.samples(0, count),
 //                                   1.0F / global_batch);
 //   const TraceRow* first = first_not_finite(trace.rows);   // null if everything is finite
 //   first->where;     // "the output of layer 'conv2'"
@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,9 +42,9 @@ struct Trace {
   double loss_sum = 0;
 };
 
-// `statistics`: the number of running statistics, for which scratch memory is taken. `gradient_scale` is that of the run:
+// `statistics`: the running statistics, of which it changes a copy. `gradient_scale` is that of the run:
 // 1 / samples of the global batch.
-Trace trace_shard(Backend& backend, Network& network, const float* parameters, std::int64_t statistics,
+Trace trace_shard(Backend& backend, Network& network, const float* parameters, std::span<const float> statistics,
                   const Samples& samples, float gradient_scale);
 
 // Adds what another shard of the batch gave, whose first sample is number `first`.

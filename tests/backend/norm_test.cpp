@@ -33,10 +33,11 @@ TEST_P(SimpleOperators, BatchNormsAgreeWithTheReference) {
                                .momentum = round % 3 == 0 ? 0.1F : 0.3F,
                                .activation = activation,
                                .add = round % 2 == 1,
-                               .input_bias = backend().ops().takes_bias_into_norm() && round % 3 != 1};
+                               .input_bias = backend().ops().takes_bias_into_norm() && round % 3 != 1 && round % 4 < 2,
+                               .frozen = round % 4 >= 2};
       const std::string what =
-          fmt::format("batch norm, {}{} {}{}", describe_shape(spec.batch, spec.shape), spec.add ? " add" : "",
-                      to_string(activation), spec.input_bias ? " input bias" : "");
+          fmt::format("batch norm, {}{} {}{}{}", describe_shape(spec.batch, spec.shape), spec.add ? " add" : "",
+                      to_string(activation), spec.input_bias ? " input bias" : "", spec.frozen ? " frozen" : "");
       EXPECT_GE(check_in_every_layout(spec, mode_of(round), what), 1);
       if (HasFatalFailure()) return;
     }

@@ -30,7 +30,7 @@ Channel statistics_of(const BatchNormSpec& s, const Inputs& in, std::int64_t cha
   const auto count = static_cast<double>(s.batch * s.shape.height * s.shape.width);
   const auto epsilon = static_cast<double>(s.epsilon);
   const auto momentum = static_cast<double>(s.momentum);
-  if (!in.training || count == 0) {
+  if (!in.training || s.frozen || count == 0) {
     c.mean = c.running_mean;
     c.inverse = 1 / std::sqrt(c.running_variance + epsilon);
     return c;
@@ -101,7 +101,8 @@ Outputs normalise(const BatchNormSpec& s, const Inputs& unbiased) {
   return out;
 }
 
-// With x' the normalised input and n elements: dx = weight * inverse * (dy - sum(dy) / n - x' * sum(dy * x') / n).
+// With x' the normalised input and n elements: dx = weight * inverse * (dy - sum(dy) / n - x' * sum(dy * x') / n). Frozen
+// statistics do not depend on x: dx = weight * inverse * dy.
 Gradients normalise_backward(const BatchNormSpec& s, const Inputs& unbiased, const Values& dy) {
   const Inputs in = biased(s, unbiased);
   const Values dpre = activate_backward(s.activation, normalised(s, in), dy);
@@ -116,9 +117,10 @@ Gradients normalise_backward(const BatchNormSpec& s, const Inputs& unbiased, con
       product += dpre[i] * (in.x[i] - c.mean) * c.inverse;
       ++count;
     });
+    const double share = s.frozen ? 0 : 1 / count;
     each_element(s, channel, [&](std::size_t i) {
       const double x = (in.x[i] - c.mean) * c.inverse;
-      g.dx[i] = in.parameters.weight[at(channel)] * c.inverse * (dpre[i] - sum / count - x * product / count);
+      g.dx[i] = in.parameters.weight[at(channel)] * c.inverse * (dpre[i] - sum * share - x * product * share);
     });
     g.parameters.weight.push_back(product);
     g.parameters.bias.push_back(sum);

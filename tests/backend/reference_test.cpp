@@ -67,6 +67,7 @@ const std::vector<OpSpec>& small_specs() {
       BatchNormSpec{.batch = 3, .shape = {2, 2, 3}},
       BatchNormSpec{.batch = 3, .shape = {2, 2, 3}, .epsilon = 0.1F, .activation = Activation::relu, .add = true},
       BatchNormSpec{.batch = 1, .shape = {2, 1, 1}},
+      BatchNormSpec{.batch = 3, .shape = {2, 2, 3}, .activation = Activation::relu, .add = true, .frozen = true},
       PreluSpec{.batch = 2, .shape = {3, 2, 2}},
       PreluSpec{.batch = 2, .shape = {3, 2, 2}, .shared = true},
       SampleNormSpec{.batch = 2, .shape = {3, 2, 2}},

@@ -54,6 +54,36 @@ one_line '--sync-batch-norm requires one logical shard per rank, here there are 
 run 2 60 1 "${small[@]}" --model lenet --sync-batch-norm --output "$folder/refused"
 one_line 'no batch normalisation'
 
+# Batch normalisation of maps of 1x1 over one sample is refused before the first step, on every command that would compute it.
+points=(--dataset glyphs --model mnist-slim --test-limit 20 --threads 1 --progress none --epochs 2 --log-interval 1 --deterministic)
+run 2 60 1 "${points[@]}" --train-limit 640 --global-batch 1 --output "$folder/refused"
+one_line "batch normalization 'bn3' of --model mnist-slim reads maps of 1x1 and a logical shard has 1 sample, .* use --global-batch 2 or more$"
+[ ! -e "$folder/refused/steps.csv" ] || fail "a step was computed"
+run 2 60 2 "${points[@]}" --train-limit 640 --global-batch 3 --output "$folder/refused"
+one_line 'in a global batch of 3 in 2 logical shards: .* use --global-batch 4 or more, fewer ranks, or --sync-batch-norm$'
+run 2 60 1 "${points[@]}" --train-limit 640 --global-batch 5 --logical-shards 4 --output "$folder/refused"
+one_line 'use --global-batch 8 or more, or --logical-shards 2$'
+run 2 60 1 plan "${points[@]}" --global-batch 1
+grep -q "batch normalization 'bn3' of --model mnist-slim" "$words/err" || fail "plan does not refuse it"
+run 0 60 1 "${points[@]}" --train-limit 8 --global-batch 1 --freeze 'bn3.*' --output "$folder/kept"
+run 0 60 2 "${points[@]}" --train-limit 8 --global-batch 2 --sync-batch-norm --output "$folder/synchronized"
+# A last batch of 5 is in two of the four shards, one of a single sample is dropped; on any number of ranks.
+for ranks in 1 3; do
+  run 0 60 "$ranks" "${points[@]}" --train-limit 21 --global-batch 16 --logical-shards 4 --output "$folder/merged-$ranks"
+  grep -qE "last batch +5 samples in 2 logical shards, as batch normalization 'bn3' needs two values" "$folder/out" ||
+    fail "the header does not tell what the last batch is"
+  run 0 60 "$ranks" "${points[@]}" --train-limit 17 --global-batch 16 --logical-shards 4 --output "$folder/dropped-$ranks"
+  grep -qE 'last batch +1 sample dropped in each epoch' "$folder/out" || fail "the header does not tell what is dropped"
+  [ "$(wc -l <"$folder/dropped-$ranks/steps.csv")" -eq 3 ] || fail "the last batch is not dropped on $ranks ranks"
+done
+same_tensors "$folder/merged-1/latest" "$folder/merged-3/latest"
+same_tensors "$folder/dropped-1/latest" "$folder/dropped-3/latest"
+run 0 60 2 "${points[@]}" --train-limit 21 --global-batch 16 --logical-shards 4 --max-steps 1 --output "$folder/merged-2"
+run 0 60 1 "${points[@]}" --train-limit 21 --global-batch 16 --logical-shards 4 --resume auto --output "$folder/merged-2"
+same_tensors "$folder/merged-1/latest" "$folder/merged-2/latest"
+run 2 60 1 "${points[@]}" --train-limit 1 --output "$folder/refused"
+one_line 'a training set of 1 image leaves no steps'
+
 # RMSprop with a global batch of 256: 8 ranks with 32 samples each have the same losses as one rank.
 rms=(--dataset glyphs --train-limit 768 --test-limit 64 --global-batch 256 --optimizer rmsprop --lr 0.001 --threads 1
   --progress none --epochs 2 --max-steps 4 --log-interval 1)

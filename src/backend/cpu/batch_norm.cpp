@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <span>
 
 #include "backend/cpu/lanes_kernels.h"
@@ -18,7 +19,7 @@ using lanes::NormKernels;
 class BatchNorm : public Op {
  public:
   explicit BatchNorm(const BatchNormSpec& spec) : spec_(spec), norm_(spec) {
-    shared_ = workspace_.add<double>(spec.synchronized ? 2 * spec.shape.channels + 1 : 0);
+    shared_ = workspace_.add<double>(exchanges() ? 2 * spec.shape.channels + 1 : 0);
   }
 
   std::size_t workspace_bytes() const override { return workspace_.bytes(); }
@@ -33,6 +34,14 @@ class BatchNorm : public Op {
   static Normaliser* normalisers(std::byte* saved) { return static_cast<Normaliser*>(static_cast<void*>(saved)); }
   // The elements of a channel in the active samples.
   double count_of(std::int64_t active) const { return static_cast<double>(active * plane()); }
+  // The elements that the statistics depend on, of which the gradient of each is a share: infinitely many if they are frozen.
+  double share_count(std::int64_t active) const {
+    return spec_.frozen ? std::numeric_limits<double>::infinity() : count_of(active);
+  }
+  // Whether the statistics are those of all shards.
+  bool exchanges() const { return spec_.synchronized && !spec_.frozen; }
+  // Whether they are measured.
+  bool measures(bool training) const { return training && !spec_.frozen; }
 
   // Over all logical shards.
   struct Whole {
@@ -93,18 +102,18 @@ class RowBatchNorm final : public BatchNorm {
     const std::int64_t computed = computed_samples(a.active, spec_.batch, layout_);
     const auto moments = [&](std::int64_t c) { return row_.moments(rows<const Value>(a.x, c), a.active); };
     Whole whole;
-    const bool shared = a.training && spec_.synchronized;
+    const bool shared = a.training && exchanges();
     if (shared) whole = over_shards(a.sums, a.active, a.workspace, moments);
 #pragma omp parallel for schedule(static)
     for (std::int64_t c = 0; c < spec_.shape.channels; ++c) {
       Normaliser n;
-      if (a.training) {
+      if (measures(a.training)) {
         n = shared ? norm_.measured(c, whole.of(c), whole.count, a.statistics)
                    : norm_.measured(c, moments(c), count_of(a.active), a.statistics);
-        normalisers(a.saved)[c] = n;
       } else {
         n = norm_.running(c, a.statistics);
       }
+      if (a.training) normalisers(a.saved)[c] = n;
       row_.forward(n, line(c, n, a),
                    {rows<const Value>(a.x, c), spec_.add ? rows<const Value>(a.x2, c) : ChannelRows<const Value>{},
                     rows<Value>(a.y, c)},
@@ -126,12 +135,12 @@ class RowBatchNorm final : public BatchNorm {
       return total;
     };
     Whole whole;
-    if (spec_.synchronized) whole = over_shards(a.sums, a.active, a.workspace, products);
+    if (exchanges()) whole = over_shards(a.sums, a.active, a.workspace, products);
 #pragma omp parallel for schedule(static)
     for (std::int64_t c = 0; c < spec_.shape.channels; ++c) {
       const Normaliser n = normalisers(a.saved)[c];
-      const NormSlope s = spec_.synchronized ? slope(c, n, whole.of(c), whole.count, a)
-                                             : slope(c, n, products(c), count_of(a.active), a);
+      const NormSlope s =
+          exchanges() ? slope(c, n, whole.of(c), whole.count, a) : slope(c, n, products(c), share_count(a.active), a);
       row_.backward(n, line(c, n, a), s, rows_of(c), a.active);
     }
     clear_rest_of(values<Value>(a.dx), a.active);
@@ -164,20 +173,20 @@ class ChannelsBatchNorm final : public BatchNorm {
   }
 
   void forward(const ForwardArguments& a) override {
-    if (a.training) {
+    if (measures(a.training)) {
       sum_parts(a.active, a.workspace, [&](std::int64_t first, std::int64_t rows, double* sums) {
         kernels_.channel_moments(a.x.fp32() + first * channels(), rows, channels(), sums);
       });
     }
     const auto own = [&](std::int64_t c) { return total(c, a.active, a.workspace); };
-    const bool shared = a.training && spec_.synchronized;
+    const bool shared = a.training && exchanges();
     Whole whole;
     if (shared) whole = over_shards(a.sums, a.active, a.workspace, own);
     const auto factor = factors(a.workspace);
     for (std::int64_t c = 0; c < channels(); ++c) {
-      const Normaliser n = shared       ? norm_.measured(c, whole.of(c), whole.count, a.statistics)
-                           : a.training ? norm_.measured(c, own(c), count_of(a.active), a.statistics)
-                                        : norm_.running(c, a.statistics);
+      const Normaliser n = shared                 ? norm_.measured(c, whole.of(c), whole.count, a.statistics)
+                           : measures(a.training) ? norm_.measured(c, own(c), count_of(a.active), a.statistics)
+                                                  : norm_.running(c, a.statistics);
       if (a.training) normalisers(a.saved)[c] = n;
       const NormLine l = line(c, n, a);
       factor[0][c] = n.mean;
@@ -217,11 +226,11 @@ class ChannelsBatchNorm final : public BatchNorm {
       return sums;
     };
     Whole whole;
-    if (spec_.synchronized) whole = over_shards(a.sums, a.active, a.workspace, own);
+    if (exchanges()) whole = over_shards(a.sums, a.active, a.workspace, own);
     for (std::int64_t c = 0; c < channels(); ++c) {
       const Normaliser& n = normalisers(a.saved)[c];
       const NormSlope s =
-          spec_.synchronized ? slope(c, n, whole.of(c), whole.count, a) : slope(c, n, own(c), count_of(a.active), a);
+          exchanges() ? slope(c, n, whole.of(c), whole.count, a) : slope(c, n, own(c), share_count(a.active), a);
       factor[1][c] = s.scale;
       factor[2][c] = s.offset;
       factor[3][c] = s.slope;

@@ -35,7 +35,7 @@ class CudaBatchNorm final : public Op {
         sizeof(float) * static_cast<double>(batch_norm_partial_sums(context_.element(), spec_, layout_));
     const double x2 = spec_.add ? x : 0;
     OpTraffic traffic;
-    traffic.forward += kernel({x, sums}, {sums});
+    traffic.forward += spec_.frozen ? kernel({}, {}) : kernel({x, sums}, {sums});
     traffic.forward += kernel({x, x2}, {x, mask});
     traffic.backward += kernel({x, x, mask, sums}, {x2, sums});  // x and dy; the second input's gradient is written
     traffic.backward += kernel({x, x}, {x});
@@ -60,7 +60,11 @@ class CudaBatchNorm final : public Op {
       arguments.means = means_.in(a.saved);
       if (has_mask()) arguments.mask = mask_.in(a.saved);
       arguments.partial_sums = partial_sums_.in(a.workspace);
-      batch_norm_moments(context_.stream, context_.element(), spec_, layout_, arguments);
+      if (spec_.frozen) {
+        batch_norm_keep(context_.stream, spec_, arguments);
+      } else {
+        batch_norm_moments(context_.stream, context_.element(), spec_, layout_, arguments);
+      }
     }
     batch_norm_normalize(context_.stream, context_.element(), spec_, layout_, arguments);
   }
@@ -123,7 +127,8 @@ class CudaBatchNorm final : public Op {
 }  // namespace
 
 bool norm_joins(const CudaContext& context, const BatchNormSpec& spec) {
-  return !spec.synchronized && !spec.input_bias && batch_norm_takes(context.element(), spec, kJoinedLayout);
+  return !spec.synchronized && !spec.frozen && !spec.input_bias &&
+         batch_norm_takes(context.element(), spec, kJoinedLayout);
 }
 
 std::unique_ptr<Op> make_cuda_batch_norm(const CudaContext& context, const BatchNormSpec& spec, Layout layout) {

@@ -99,6 +99,15 @@ void launch_normalize(cudaStream_t stream, const BatchNormForward& a, const Rows
   launch(stream, tiling.blocks(), tiling.threads(), kernel, rows, tiling, normalization);
 }
 
+__global__ void keep_kernel(const PreviousKernel previous, const float* running, std::uint32_t channels, float epsilon,
+                            float* means) {
+  previous.wait();
+  const std::uint32_t channel = blockIdx.x * blockDim.x + threadIdx.x;
+  if (channel >= channels) return;
+  means[channel] = running[channel];
+  means[channels + channel] = 1.0F / std::sqrt(running[channels + channel] + epsilon);
+}
+
 }  // namespace
 
 std::int64_t batch_norm_partial_sums(Element element, const BatchNormSpec& spec, Layout layout) {
@@ -137,6 +146,12 @@ void batch_norm_moments(cudaStream_t stream, Element element, const BatchNormSpe
                                 rows.channels,  spec.epsilon, spec.momentum};
     launch(stream, tiling.blocks(), tiling.threads(), moments_kernel<T, A>, rows, tiling, as<T>(a.x), statistics);
   });
+}
+
+void batch_norm_keep(cudaStream_t stream, const BatchNormSpec& spec, const BatchNormForward& a) {
+  const auto channels = static_cast<std::uint32_t>(spec.shape.channels);
+  launch(stream, (channels + kThreads - 1) / kThreads, kThreads, keep_kernel, a.statistics, channels, spec.epsilon,
+         a.means);
 }
 
 void batch_norm_normalize(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,

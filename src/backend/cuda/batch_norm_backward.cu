@@ -195,8 +195,9 @@ void batch_norm_input_gradient(cudaStream_t stream, Element element, const Batch
     using A = decltype(access);
     using T = std::remove_cvref_t<decltype(*gradient.dx)>;
     const Interleaved tiling(rows, A::kWidth);
-    const NormalizerGradient gradients{a.means,         a.weight,      a.weight_gradient,
-                                       a.bias_gradient, rows.channels, 1.0F / static_cast<float>(rows.rows)};
+    // Statistics that are kept do not depend on x.
+    const float share = spec.frozen ? 0.0F : 1.0F / static_cast<float>(rows.rows);
+    const NormalizerGradient gradients{a.means, a.weight, a.weight_gradient, a.bias_gradient, rows.channels, share};
     auto kernel = input_gradient_kernel<decltype(passing)::value, T, A>;
     if (a.dx2 != nullptr) {
       // The gradient before the activation is stored there.

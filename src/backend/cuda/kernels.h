@@ -108,6 +108,8 @@ std::int64_t batch_norm_mask_bytes(Element element, const BatchNormSpec& spec, L
 // The moments of x: `means` and the running statistics.
 void batch_norm_moments(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,
                         const BatchNormForward& arguments);
+// `means` of the running statistics, which stay.
+void batch_norm_keep(cudaStream_t stream, const BatchNormSpec& spec, const BatchNormForward& arguments);
 // y by `means`, or by the running statistics if that is null.
 void batch_norm_normalize(cudaStream_t stream, Element element, const BatchNormSpec& spec, Layout layout,
                           const BatchNormForward& arguments);

@@ -12,6 +12,9 @@
 // sums too: all shards call an operator at the same time, and exchange sums in double precision (SumOverShards). The
 // gradients of weight and bias stay those of the shard.
 //
+// If `frozen`, mean and variance are the running statistics in training too: these do not change, and the gradient of x is
+// that of a line.
+//
 // With `input_bias` there is a third parameter b [channels], and x + b is normalised without being computed: in
 // training b cancels out and only the running means contain it, so its gradient is zero.
 #pragma once
@@ -35,6 +38,7 @@ struct BatchNormSpec {
   bool add = false;         // whether there is a second input
   bool input_bias = false;  // only if the backend takes_bias_into_norm()
   bool synchronized = false;
+  bool frozen = false;
 
   constexpr int inputs() const { return add ? 2 : 1; }
   constexpr std::int64_t parameter_elements(std::size_t which) const {
@@ -44,6 +48,7 @@ struct BatchNormSpec {
   void describe(Description& text) const {
     text.add("activation", to_string(activation)).add("add", add).add("inputbias", input_bias);
     if (synchronized) text.add("synchronized", true);
+    if (frozen) text.add("frozen", true);
   }
   bool operator==(const BatchNormSpec&) const = default;
 };

@@ -145,6 +145,39 @@ TEST(Frozen, ANetworkForForwardPassesOnlyHasTheLossInLessMemory) {
   }
 }
 
+// The normalisations before and behind one that keeps its statistics measure theirs.
+TEST(Frozen, StatisticsThatAreKeptDoNotChange) {
+  const std::unique_ptr<Backend> backend = make_cpu_backend();
+  Graph graph = residual_graph();
+  std::vector<float> initial(static_cast<std::size_t>(graph.statistic_count()));
+  initialize_statistics(graph, initial);
+  for (const Statistic& s : graph.statistics()) {
+    if (s.name == "bn2.running_mean") graph.freeze_statistics(s.layer);
+  }
+  for (const Layout layout : {Layout::lanes16, Layout::nhwc}) {
+    const Passed found = pass(*backend, graph, layout);
+    for (const Statistic& s : graph.statistics()) {
+      const auto begin = static_cast<std::ptrdiff_t>(s.offset);
+      const bool same = std::equal(found.statistics.begin() + begin,
+                                   found.statistics.begin() + begin + static_cast<std::ptrdiff_t>(s.channels),
+                                   initial.begin() + begin);
+      EXPECT_EQ(same, s.name.starts_with("bn2")) << s.name << " " << to_string(layout);
+    }
+  }
+}
+
+// With all statistics kept, joined operators would measure them all the same.
+TEST(Frozen, NormsThatKeepTheirStatisticsAreNotJoined) {
+  const std::unique_ptr<Backend> backend = make_cpu_backend();
+  Graph graph = make_model("mobilenet-v2", {3, 32, 32}, 4);
+  for (const Statistic& s : graph.statistics()) graph.freeze_statistics(s.layer);
+  std::vector<float> initial(static_cast<std::size_t>(graph.statistic_count()));
+  initialize_statistics(graph, initial);
+  for (const Layout layout : {Layout::lanes16, Layout::nhwc}) {
+    EXPECT_EQ(pass(*backend, graph, layout).statistics, initial) << to_string(layout);
+  }
+}
+
 TEST(Frozen, WithoutFrozenParametersNothingChanges) {
   const std::vector<Stage> stages = make_stages(residual_graph(), 2);
   EXPECT_TRUE(std::all_of(stages.begin(), stages.end(), [](const Stage& stage) { return stage.backward; }));

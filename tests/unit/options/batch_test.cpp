@@ -162,5 +162,57 @@ TEST(Batch, BalanceRequiresShardsThatCanMove) {
   EXPECT_EQ(resolve_batch(options, 2, 1000).shards, 8);
 }
 
+// Every shard of a batch has no sample or two of them, and no more than its memory is for; the steps of an epoch depend on
+// neither shards nor ranks.
+TEST(Batch, AtLeastTwoSamplesWhereShardsComputeAlone) {
+  for (const std::int64_t global : {8, 9, 12, 31}) {
+    for (std::int64_t samples = 2; samples < 40; ++samples) {
+      for (const int shards : {1, 2, 3, 4}) {
+        BatchPlan plan = resolve_batch({.global_batch = global, .logical_shards = shards}, 1, samples);
+        const std::int64_t rest = samples % global;
+        plan.at_least_two(true);
+        SCOPED_TRACE(testing::Message() << samples << " samples in batches of " << global << ", " << shards
+                                        << " shards");
+        EXPECT_EQ(plan.steps_per_epoch, samples / global + (rest > 1 ? 1 : 0));
+        EXPECT_EQ(plan.dropped + (plan.steps_per_epoch - 1) * global + plan.last_batch, samples);
+        EXPECT_LE(plan.dropped, 1);
+        std::int64_t end = 0;
+        for (int shard = 0; shard < shards; ++shard) {
+          const Range range = plan.shard_samples(shard, plan.last_batch);
+          EXPECT_EQ(range.begin, end);
+          EXPECT_NE(range.size(), 1);
+          EXPECT_LE(range.size(), plan.shard_samples(shard, global).size());
+          end = range.end;
+        }
+        EXPECT_EQ(end, plan.last_batch);
+        for (int ranks = 2; ranks <= shards; ++ranks) {
+          BatchPlan other = resolve_batch({.global_batch = global, .logical_shards = shards}, ranks, samples);
+          other.at_least_two(true);
+          EXPECT_EQ(other.last_batch, plan.last_batch);
+          std::int64_t sum = 0;
+          for (int rank = 0; rank < ranks; ++rank) {
+            EXPECT_EQ(other.rank_samples(rank, other.last_batch).begin, sum);
+            EXPECT_LE(other.rank_samples(rank, other.last_batch).size(), other.per_rank);
+            sum = other.rank_samples(rank, other.last_batch).end;
+          }
+          EXPECT_EQ(sum, other.last_batch);
+        }
+      }
+    }
+  }
+}
+
+TEST(Batch, AtLeastTwoSamplesOfAllShardsTogether) {
+  BatchPlan plan = resolve_batch({.global_batch = 4, .logical_shards = 4}, 4, 13);
+  plan.at_least_two(false);
+  EXPECT_EQ(plan.steps_per_epoch, 3);
+  EXPECT_EQ(plan.dropped, 1);
+  EXPECT_EQ(plan.shard_samples(3, 4).size(), 1);
+  plan = resolve_batch({.global_batch = 4, .logical_shards = 4}, 4, 14);
+  plan.at_least_two(false);
+  EXPECT_EQ(plan.last_batch, 2);
+  EXPECT_EQ(plan.shard_samples(1, 2).size(), 1);
+}
+
 }  // namespace
 }  // namespace ddp

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <variant>
+#include <vector>
+
 #include "base/error.h"
 #include "model/zoo.h"
 
@@ -96,6 +100,42 @@ TEST(ParameterSegments, RejectPatternsWithoutAParameter) {
                                                    pattern + "'; there are whiten.weight, whiten.bias, "));
     }
   }
+}
+
+// Freezes a ResNet-18; the names of the batch normalisations that keep their statistics.
+std::vector<std::string> kept_norms(const std::vector<PatternEpochs>& patterns, bool keep = true) {
+  Graph graph = make_model("resnet18", {3, 32, 32}, 10);
+  OptimizerOptions options;
+  options.freeze = patterns;
+  freeze(graph, options, parameter_segments(graph, options, 7), keep);
+  std::vector<std::string> names;
+  for (const Layer& layer : graph.layers()) {
+    const auto* norm = std::get_if<BatchNormLayer>(&layer.kind);
+    if (norm != nullptr && norm->frozen) names.push_back(layer.name);
+  }
+  return names;
+}
+
+TEST(Freeze, NormsWhoseParametersAreAllFrozenKeepTheirStatistics) {
+  using ::testing::ElementsAre;
+  using ::testing::IsEmpty;
+  EXPECT_THAT(kept_norms({{"bn1.*", 0}, {"layer1.0.bn2.weight", 0}}), ElementsAre("bn1"));
+  EXPECT_THAT(kept_norms({{"layer1.0.bn2.weight", 0}, {"layer1.0.bn2.bias", 0}}), ElementsAre("layer1.0.bn2"));
+  EXPECT_EQ(kept_norms({{"*", 0}}).size(), 20U);
+  EXPECT_THAT(kept_norms({{"bn1.*", 0}}, /*keep=*/false), IsEmpty());
+  EXPECT_THAT(kept_norms({{"conv1.*", 0}}), IsEmpty());
+  EXPECT_THAT(kept_norms({}), IsEmpty());
+  // Trained in the first epochs.
+  EXPECT_THAT(kept_norms({{"bn1.*", 2}}), IsEmpty());
+}
+
+TEST(Freeze, TheHeaderCountsNormsThatKeepTheirStatistics) {
+  Graph graph = make_model("resnet18", {3, 32, 32}, 10);
+  EXPECT_EQ(kept_statistics_text(graph), "");
+  OptimizerOptions options;
+  options.freeze = {{"conv1.*", 0}, {"bn1.*", 0}};
+  freeze(graph, options, parameter_segments(graph, options, 7), true);
+  EXPECT_EQ(kept_statistics_text(graph), "1 of 20 batch normalizations keeps its running statistics");
 }
 
 }  // namespace

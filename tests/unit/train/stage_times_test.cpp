@@ -103,6 +103,28 @@ TEST(StageTimes, TheTableGivesRatesAndSharesOfThePeak) {
               testing::Not(testing::AnyOf(testing::HasSubstr("peak:"), testing::HasSubstr("%"))));
 }
 
+// What lies before the first parameter that is trained has no backward pass, and no share of the peak in it.
+TEST(StageTimes, FrozenStagesHaveNoBackward) {
+  const auto backend = make_cpu_backend();
+  Graph graph = make_model("lenet", {1, 28, 28}, 10);
+  for (std::size_t p = 0; p < graph.parameters().size(); ++p) {
+    if (graph.parameters()[p].name.starts_with("conv")) graph.freeze(p);
+  }
+  const NetworkConfig config{16, {1, 28, 28}, {1.0F / 255.0F}, {0.0F}, 0.0F};
+  const Network network(*backend, graph, config, plan_layouts(*backend, make_stages(graph, 16), ChoiceMode::fixed));
+  std::vector<StageTime> times;
+  for (const StageWork& work : network.work()) times.push_back({work, 1e-3, 1e-7});
+  EXPECT_EQ(times.front().work.backward_bytes, 0);
+  EXPECT_EQ(times.front().work.backward_flops, 0);
+  EXPECT_GT(times.back().work.backward_bytes, 0);
+  std::istringstream lines(stage_table(times, DevicePeak{50e9, 10e9}));
+  std::string header;
+  std::string conv1;
+  std::getline(lines, header);
+  std::getline(lines, conv1);
+  EXPECT_THAT(conv1, testing::AllOf(testing::HasSubstr("conv1"), testing::ContainsRegex("– +– +– +–$")));
+}
+
 TEST(CpuPeak, IsThatOfAProcessor) {
   const DevicePeak peak = measure_cpu_peak();
   EXPECT_GT(peak.flops, 1e8);

@@ -36,7 +36,7 @@ class TraceShard : public testing::Test {
   Trace trace(float gradient_scale = 1.0F / kSamples) {
     Network network(*backend, graph, {kSamples + 3, {1, 28, 28}, {1.0F / 255.0F}, {0.0F}, 0.0F},
                     plan_layouts(*backend, make_stages(graph, kSamples + 3), ChoiceMode::fixed));
-    return trace_shard(*backend, network, parameters.data(), 0,
+    return trace_shard(*backend, network, parameters.data(), {},
                        {.pixels = pixels.data(), .labels = labels.data(), .count = kSamples}, gradient_scale);
   }
 
