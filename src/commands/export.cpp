@@ -24,6 +24,7 @@
 #include "job/report.h"
 #include "onnx/half_weights.h"
 #include "train/model_source.h"
+#include "train/preprocessing.h"
 #include "train/sample_logits.h"
 
 namespace ddp {
@@ -80,6 +81,7 @@ TensorMetadata metadata_of(const TrainingState& state) {
       {"model", escape_bytes(state.model)},        {"dataset", escape_bytes(state.dataset)},
       {"step", std::to_string(state.step)},        {"input", "(byte / 255 - mean) / std"},
       {"mean", nlohmann::json(state.mean).dump()}, {"std", nlohmann::json(state.deviation).dump()}};
+  if (resizes_pictures(state.dataset)) metadata["preprocessing"] = preprocessing_of(state).recipe();
   if (!state.classes.empty()) metadata["classes"] = nlohmann::json(state.classes).dump();
   return metadata;
 }

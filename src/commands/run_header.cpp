@@ -11,6 +11,7 @@
 #include "data/sources/class_text.h"
 #include "train/parameter_segments.h"
 #include "train/pipeline_setup.h"
+#include "train/preprocessing.h"
 #include "train/resume.h"
 #include "train/single_values.h"
 
@@ -222,6 +223,9 @@ std::vector<HeaderRow> header_rows(const RunParts& parts) {
       {"memory per rank", memory_text(e, parts.run)},
       {"kernels", e.plan_origin},
       {"run folder", run_directory(e.options).string()}};
+  if (resizes_pictures(e.options.data.dataset)) {
+    rows.insert(rows.begin() + 3, {"pictures", e.preprocessing.text(e.options.data.random_resized_crop)});
+  }
   if (!e.onnx_hash.empty()) rows.insert(rows.begin() + 1, {"tensors", tensors_text(e)});
   add_exceptions(rows, e);
   add_divided(rows, e, parts.ranks);

@@ -27,7 +27,7 @@ HeldBatch::HeldBatch(const Experiment& experiment, int rank) {
                                                               "the images of a batch");
   for (std::int64_t i = 0; i < samples.size(); ++i) {
     const std::span<std::uint8_t> pixels(pixels_.at<std::uint8_t>(static_cast<std::size_t>(i) * bytes), bytes);
-    labels_.push_back(data.label(data.read(samples.begin + i, pixels)));
+    labels_.push_back(data.label(data.read_plain(samples.begin + i, pixels)));
     indices_.push_back(static_cast<std::uint32_t>(samples.begin + i));
     keys_.push_back(sample_key(experiment.options.optimizer.seed, 0, indices_.back()));
     if (experiment.edits) edits_.push_back(edit_of(*experiment.edits, data.shape(), keys_.back()));

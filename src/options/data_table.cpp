@@ -72,6 +72,10 @@ void add_data_options(std::vector<OptionSpec>& table) {
       "--progressive-size: number of sizes, including the first and the full one; all but the last share the epochs "
       "from --progressive-begin to --progressive-end equally");
   data.choice("image-channels", &D::image_channels, "--dataset folder, synthetic: colour (3) or grey (1) images");
+  data.on_off(
+      "fast-decode", &D::fast_decode,
+      "--dataset folder: evaluate like training reads, with large images shrunk while they are decoded, instead of "
+      "exactly as Pillow resizes them");
   data.integer("max-bad-samples", &D::max_bad_samples, 0, kNoLimit,
                "--dataset folder: number of unreadable files to tolerate");
   data.text("image-cache", &D::image_cache, "DIR|off", "a folder or off",

@@ -22,4 +22,8 @@ inline bool keeps_frozen_statistics(int defaults) { return defaults >= 1; }
 // Which tensors of an ONNX file are trained, and how they are called, follows from their kind and use, not from their names.
 inline bool trains_by_use(int defaults) { return defaults >= 1; }
 
+// Whether pictures of the network's size are read as they are, rather than cropped and enlarged like others, and
+// evaluations decode whole pictures and resize them as Pillow does (data/images/preprocessing.h).
+inline bool reads_pictures_exactly(int defaults) { return defaults >= 1; }
+
 }  // namespace ddp

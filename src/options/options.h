@@ -141,6 +141,7 @@ struct DataOptions {
   // Image folders.
   ImageSides image_size;
   ImageChannels image_channels = ImageChannels::rgb;
+  bool fast_decode = false;  // in evaluation, too
   std::int64_t max_bad_samples = 0;
   std::string image_cache = "off";  // a folder or "off"
 

@@ -1,6 +1,5 @@
 #include "train/experiment.h"
 
-#include <fmt/ranges.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -24,6 +23,7 @@
 #include "train/open_device.h"
 #include "train/parameter_segments.h"
 #include "train/pipeline_setup.h"
+#include "train/preprocessing.h"
 #include "train/resume.h"
 #include "train/shared_state.h"
 #include "train/single_values.h"
@@ -31,9 +31,6 @@
 
 namespace ddp {
 namespace {
-
-// The number of images sampled by --normalize standard in data sets that must be decoded.
-constexpr std::int64_t kMeasuredImages = 512;
 
 // The initialisation of weights; nullopt: that of the model's source.
 std::optional<Initial> initial_of(const ModelOptions& options) {
@@ -52,39 +49,12 @@ std::optional<Initial> initial_of(const ModelOptions& options) {
   return Initial{Initial::Kind::kaiming_fan_in, 1};
 }
 
-Normalization normalization_of(const TrainingState& state) {
-  Normalization normalization;
-  for (const double mean : state.mean) normalization.mean.push_back(static_cast<float>(mean));
-  for (const double deviation : state.deviation) normalization.deviation.push_back(static_cast<float>(deviation));
-  return normalization;
-}
-
 // The exact factors with which the checkpoint's network scaled pixels.
 void take_pixels(const TrainingState& state, NetworkConfig& config) {
   for (std::size_t c = 0; c < state.mean.size(); ++c) {
     config.scale[c] = static_cast<float>(1 / (255.0 * state.deviation[c]));
     config.shift[c] = static_cast<float>(-state.mean[c] / state.deviation[c]);
   }
-}
-
-// The normalisation of a checkpoint, for its evaluation.
-Normalization evaluated_normalization(const Normalization& options, const TrainingState& state) {
-  if (state.mean.empty()) return options;
-  Normalization own = normalization_of(state);
-  const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
-    constexpr float kRounding = 1e-5F;
-    return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](float x, float y) {
-             return std::abs(x - y) <= kRounding * std::max(1.0F, std::abs(y));
-           });
-  };
-  if (same(options.mean, own.mean) && same(options.deviation, own.deviation)) return options;
-  check(options.mean.size() == own.mean.size(), ExitCode::checkpoint,
-        "the checkpoint is for images with {} channels, this data set has {}; use a --dataset and --data-dir with such "
-        "images",
-        own.mean.size(), options.mean.size());
-  log_info("images are normalized as in the checkpoint: mean {:.4g}, standard deviation {:.4g}; --normalize is ignored",
-           fmt::join(own.mean, ", "), fmt::join(own.deviation, ", "));
-  return own;
 }
 
 // As sent in a step.
@@ -99,22 +69,6 @@ void check_gradient_precision(const Options& options) {
   if (options.distributed.gradient_precision == GradientPrecision::fp32) return;
   check(!options.optimizer.deterministic && options.distributed.reduction == Reduction::ring, ExitCode::usage,
         "--gradient-precision bf16 requires --reduction ring and cannot be combined with --deterministic");
-}
-
-Normalization choose_normalization(const DataOptions& options, const Dataset& train) {
-  const auto channels = static_cast<std::size_t>(train.shape().channels);
-  switch (options.normalize) {
-    case NormalizeMode::none:
-      break;
-    case NormalizeMode::standard:
-      return measure_normalization(train, train.fixed() ? 0 : kMeasuredImages, omp_get_max_threads());
-    case NormalizeMode::imagenet:
-      check(channels == 3, ExitCode::usage,
-            "--normalize imagenet requires color images, but those of {} have {} channel; use --normalize standard",
-            train.name(), channels);
-      return imagenet_normalization();
-  }
-  return {std::vector<float>(channels, 0.0F), std::vector<float>(channels, 1.0F)};
 }
 
 RandAugment rand_augment_of(const DataOptions& options) {
@@ -299,11 +253,11 @@ ReducerConfig reducer_config(const Experiment& e) {
   return config;
 }
 
-NetworkConfig network_config(const Options& options, const Shape& image, const Normalization& normalization,
-                             std::int64_t batch) {
+NetworkConfig network_config(const Options& options, const Preprocessing& preprocessing, std::int64_t batch) {
+  const Normalization& normalization = preprocessing.normalization;
   NetworkConfig config;
   config.batch = batch;
-  config.image = image;
+  config.image = preprocessing.shape;
   config.label_smoothing = static_cast<float>(options.optimizer.label_smoothing);
   for (std::size_t c = 0; c < normalization.mean.size(); ++c) {
     config.scale.push_back(1.0F / (255.0F * normalization.deviation[c]));
@@ -319,13 +273,11 @@ void broadcast_floats(Communicator& ranks, HostMirror& mirror) {
 
 namespace {
 
-// Opens the data sets of the run, augmented for training; returns the normalisation of their pixels.
-Normalization open_data(Experiment& e, const ExperimentInputs& inputs) {
+// Opens the data sets of the run, augmented for training.
+void open_data(Experiment& e, const ExperimentInputs& inputs) {
   const DataOptions& data = e.options.data;
   const bool all_names = knows_all_folder_names(e.defaults);
-  const FolderOptions folder{.height = data.image_size.height,
-                             .width = data.image_size.width,
-                             .channels = data.image_channels == ImageChannels::grey ? 1 : 3,
+  const FolderOptions folder{.preprocessing = preprocessing_of(data, e.defaults),
                              .max_bad_samples = data.max_bad_samples,
                              .image_cache = data.image_cache,
                              .rules = {.valid_evaluates = all_names, .jfif_is_jpeg = all_names}};
@@ -333,7 +285,10 @@ Normalization open_data(Experiment& e, const ExperimentInputs& inputs) {
       inputs.data == DataUse::sample
           ? open_sample(data.dataset, data.data_dir, data.train_limit, omp_get_max_threads(), folder)
           : open_dataset(data.dataset, data.data_dir, data.train_limit, data.test_limit, omp_get_max_threads(), folder);
-  Normalization normalization = choose_normalization(data, *e.data.train);
+  e.preprocessing = folder.preprocessing;
+  e.preprocessing.shape = e.data.train->shape();
+  Normalization& normalization = e.preprocessing.normalization;
+  normalization = choose_normalization(data, *e.data.train);
   if (inputs.evaluated != nullptr) normalization = evaluated_normalization(normalization, *inputs.evaluated);
   const Augmentation augmentation = augmentation_of(data, e.data.train->shape(), normalization);
   // A GPU edits images while it reads them. Threads that mix images augment them before.
@@ -341,7 +296,6 @@ Normalization open_data(Experiment& e, const ExperimentInputs& inputs) {
   e.keeps_images = only_edits && e.data.train->fixed();
   if (augmentation.any() && only_edits && e.device.gpu_module != nullptr) e.edits = augmentation;
   if (augmentation.any()) e.data.train = std::make_unique<AugmentedDataset>(std::move(e.data.train), augmentation);
-  return normalization;
 }
 
 // Collective: the ranks must have the same plan, and with --deterministic the same kernels and libraries. Otherwise
@@ -434,7 +388,6 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   BatchOptions& batch = e.options.batch;
   if (resumed && batch.logical_shards == 0) batch.logical_shards = resumed->logical_shards;
   std::vector<Stage> stages;
-  Normalization normalization;
   std::optional<ImportedModel> imported;
   const auto phase = [&](auto&& work) { return together(session, work); };
   // First the checks that need no data. Only rank 0 may have access to the file.
@@ -446,7 +399,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     check_gradient_precision(options);
     e.place = place_of(e, session.size(), session.rank());
     (void)resolve_batch(batch, session.size(), std::numeric_limits<std::int32_t>::max(), e.place.stages);
-    normalization = open_data(e, inputs);
+    open_data(e, inputs);
     e.batch = resolve_batch(batch, session.size(), e.data.train->size(), e.place.stages);
     if (resumed) {
       check_same_run(e.options, *resumed, e.batch);
@@ -460,7 +413,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     imported = std::move(source.imported);
     if (imported) e.file_constants = imported->constants;
     if (session.rank() != 0) e.onnx.clear();
-    e.fingerprint = data_fingerprint(e.data, normalization);
+    e.fingerprint = data_fingerprint(e.data, e.preprocessing.normalization);
     e.fingerprint.push_back(network_part(e.graph));
     if (inputs.evaluated == nullptr) connect_shards(e, session.size(), session.rank());
     if (resumed) {
@@ -476,7 +429,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     check_parts(e.graph, possible_cuts(e.graph, stages), e.place.stages);
   });
   check_same_on_all_ranks(ranks, e.fingerprint, ExitCode::preflight, "use the same data on all ranks");
-  NetworkConfig config = network_config(options, e.data.train->shape(), normalization, e.batch.per_shard);
+  NetworkConfig config = network_config(options, e.preprocessing, e.batch.per_shard);
   choose_plans(session, ranks, e, stages, config, resumed);
   check_same_plan(ranks, e);
   e.fingerprint.push_back(kernels_part(*e.backend));

@@ -21,6 +21,7 @@
 #include "comm/communicator.h"
 #include "comm/device_communicator.h"
 #include "comm/host_share.h"
+#include "data/images/preprocessing.h"
 #include "data/pipeline/augmentation.h"
 #include "data/pipeline/normalization.h"
 #include "data/sources/catalog.h"
@@ -49,6 +50,7 @@ struct Experiment {
   // The revision of the defaults that the run began with (options/defaults.h).
   int defaults = kLatestDefaults;
   DataSets data;
+  Preprocessing preprocessing;  // of the images of `data`
   BatchPlan batch;
   Graph graph{Shape{}};
   // What this rank holds of the linear layers that --split-linear divides.
@@ -134,8 +136,7 @@ StageConfig batch_buffers(const Experiment& e, const TrainingImages& images);
 ReducerConfig reducer_config(const Experiment& e);
 
 // The network configuration for `batch` samples.
-NetworkConfig network_config(const Options& options, const Shape& image, const Normalization& normalization,
-                             std::int64_t batch);
+NetworkConfig network_config(const Options& options, const Preprocessing& preprocessing, std::int64_t batch);
 
 // Collective: copies the contents of rank 0's mirror to the buffer of all ranks.
 void broadcast_floats(Communicator& ranks, HostMirror& mirror);

@@ -76,7 +76,8 @@ std::string shape_of(const Shape& s) { return fmt::format("{}x{}x{}", s.channels
 constexpr std::int64_t kSampledImages = 256;
 constexpr std::int64_t kSampledFiles = 8;
 
-void add_set(const std::string& what, const Dataset& data, bool decodes, Fingerprint& parts) {
+// The pixels are those that training, or evaluation, reads.
+void add_set(const std::string& what, const Dataset& data, bool trains, bool decodes, Fingerprint& parts) {
   const Shape shape = data.shape();
   parts.push_back({what + " images", fmt::format("{} of {}x{}x{} in {} classes", data.size(), shape.channels,
                                                  shape.height, shape.width, data.classes())});
@@ -88,7 +89,8 @@ void add_set(const std::string& what, const Dataset& data, bool decodes, Fingerp
   std::vector<std::uint8_t> pixels(shape.size());
   Hasher hasher;
   for (std::int64_t i = 0; i < samples; ++i) {
-    (void)data.read(i * data.size() / samples, pixels);
+    const std::int64_t index = i * data.size() / samples;
+    (void)(trains ? data.read_plain(index, pixels) : data.read(index, pixels));
     hasher.update(std::as_bytes(std::span(pixels)));
   }
   parts.push_back({what + " pixels", hasher.finish().xxh3_128});
@@ -182,8 +184,8 @@ Fingerprint data_fingerprint(const DataSets& data, const Normalization& normaliz
   Fingerprint parts;
   // Data sets in memory are cheap to read; others must decode files.
   const bool decodes = !data.test->fixed();
-  add_set("training", *data.train, decodes, parts);
-  add_set("test", *data.test, decodes, parts);
+  add_set("training", *data.train, true, decodes, parts);
+  add_set("test", *data.test, false, decodes, parts);
   parts.push_back({"normalisation", fmt::format("(x - [{:.6g}]) / [{:.6g}]", fmt::join(normalization.mean, ", "),
                                                 fmt::join(normalization.deviation, ", "))});
   return parts;

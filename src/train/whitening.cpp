@@ -61,7 +61,7 @@ std::vector<double> patch_covariance(const Dataset& train, const PixelValues& pi
   std::vector<std::uint8_t> image(train.shape().size());
   double count = 0;
   for (std::int64_t index = 0; index < images; ++index) {
-    train.read(index, image);
+    train.read_plain(index, image);
     const std::vector<float> patches = patches_of(image, train.shape(), pixels, window_height, window_width);
     const std::size_t positions = patches.size() / n;
     for (std::size_t i = 0; i < n; ++i) {

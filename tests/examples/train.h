@@ -35,6 +35,7 @@ extern Signals* signals;
 extern RunOutput* rank0_output;
 extern const Device device;
 extern const Dataset& test;
+extern const DataSets data;
 extern Experiment& experiment;
 extern const Experiment& e;
 extern const Schedule schedule;

@@ -148,7 +148,7 @@ def cifar10_seeds():
 def image_cache_seeds():
     """Hashes, list of files and size are 0, because the fuzz program fills them in."""
 
-    def cache(entries, pixels, side=8, magic=b"DDPIMGC1", images=2):
+    def cache(entries, pixels, side=8, magic=b"DDPIMGC2", images=2):
         header = magic + struct.pack("<QQ", side, images) + bytes(40)
         return header + b"".join(struct.pack("<QQIIII", *entry) for entry in entries) + pixels
 
@@ -162,7 +162,7 @@ def image_cache_seeds():
     save("image_cache", "huge", cache([none, (128, 1, 0xFFFFFFFF, 0xFFFFFFFF, 9, 9)], bytes(12)))
     save("image_cache", "no-height", cache([none, (128, 0, 2, 0, 9, 9)], bytes(12)))
     save("image_cache", "other-side", cache([none, none], b"", side=9))
-    save("image_cache", "other-magic", cache([none, none], b"", magic=b"DDPIMGC2"))
+    save("image_cache", "other-magic", cache([none, none], b"", magic=b"DDPIMGC1"))
     save("image_cache", "other-number", cache([none, none], b"", images=3))
     save("image_cache", "header-only", cache([], b""))
     save("image_cache", "empty", b"")

@@ -34,7 +34,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<char, 8> kMagic = {'D', 'D', 'P', 'I', 'M', 'G', 'C', '1'};
+constexpr std::array<char, 8> kMagic = {'D', 'D', 'P', 'I', 'M', 'G', 'C', '2'};
 
 struct Header {
   std::array<char, 8> magic = kMagic;
@@ -100,7 +100,7 @@ void write_at(int descriptor, const void* from, std::size_t count, std::uint64_t
 
 // Names, sizes and modification times; the latter two are 0 if stat fails.
 XXH128_hash_t hash_list(const CachedImages& images) {
-  std::string text;
+  std::string text = images.evaluated != nullptr ? images.evaluated->recipe() : "";
   for (const std::string& file : images.files) {
     std::error_code error;
     const fs::path path = images.folder / file;
@@ -115,7 +115,8 @@ XXH128_hash_t hash_list(const CachedImages& images) {
 fs::path cache_path(const fs::path& directory, const CachedImages& images) {
   std::error_code error;
   const fs::path folder = fs::weakly_canonical(images.folder, error);
-  const std::string text = fmt::format("{}\n{} {}", folder.string(), images.side, images.files.size());
+  const std::string text = fmt::format("{}\n{} {}{}", folder.string(), images.side, images.files.size(),
+                                       images.evaluated != nullptr ? images.evaluated->recipe() : "");
   return directory / fmt::format("images-{:016x}.cache", XXH3_64bits(text.data(), text.size()));
 }
 
@@ -176,7 +177,7 @@ ImageSize reduced(const ImageSize& size, std::int64_t side) {
 }
 
 // Decodes one image; on failure the width of the entry is 0.
-ImageCache::Entry decode_for_cache(const fs::path& path, std::int64_t side, std::vector<std::uint8_t>& planes,
+ImageCache::Entry decode_for_cache(const fs::path& path, const CachedImages& images, std::vector<std::uint8_t>& planes,
                                    std::vector<std::uint8_t>& pixels) {
   ImageCache::Entry entry;
   ImageDecoder& decoder = thread_decoder();
@@ -184,21 +185,27 @@ ImageCache::Entry decode_for_cache(const fs::path& path, std::int64_t side, std:
     decoder.load(path);
     ImageSize source;
     ImageSize stored;
-    // The size is known once the header is read: decode the header first, then the image at the target size.
-    (void)decoder.decode({[&](const ImageSize& size) {
-                            source = size;
-                            return Region{0, 0, 1, 1};
-                          },
-                          {1, 1}});
-    stored = reduced(source, side);
-    const Shape shape{3, stored.height, stored.width};
-    planes.resize(shape.size());
-    pixels.resize(shape.size());
-    decoder.decode(
-        [](const ImageSize& size) {
-          return Region{0, 0, static_cast<double>(size.width), static_cast<double>(size.height)};
-        },
-        shape, planes);
+    const auto begin = [&](const ImageSize& size) {
+      stored = size;
+      planes.resize(static_cast<std::size_t>(size.width * size.height) * 3);
+      pixels.resize(planes.size());
+      return Shape{3, size.height, size.width};
+    };
+    if (images.evaluated != nullptr) {
+      // The source is what is stored, of which all is read.
+      source = {images.evaluated->shape.width, images.evaluated->shape.height};
+      const Shape shape = begin(source);
+      decoder.decode_exact([&](const ImageSize& size) { return images.evaluated->region(size); }, shape, planes);
+    } else {
+      // The size is known once the header is read: decode the header first, then the image at the target size.
+      (void)decoder.decode({[&](const ImageSize& size) {
+                              source = size;
+                              return Region{0, 0, 1, 1};
+                            },
+                            {1, 1}});
+      const Shape shape = begin(reduced(source, images.side));
+      decoder.decode([](const ImageSize& size) { return centre_region(size, 1, size); }, shape, planes, true);
+    }
     const std::size_t plane = planes.size() / 3;
     for (std::size_t i = 0; i < plane; ++i) {
       for (std::size_t c = 0; c < 3; ++c) pixels[3 * i + c] = planes[c * plane + i];
@@ -308,7 +315,7 @@ void build(const fs::path& path, const CachedImages& images, const XXH128_hash_t
   for_each_index(entries.size(), threads, [&](std::size_t i) {
     thread_local std::vector<std::uint8_t> planes;
     thread_local std::vector<std::uint8_t> pixels;
-    entries[i] = decode_for_cache(images.folder / images.files[i], images.side, planes, pixels);
+    entries[i] = decode_for_cache(images.folder / images.files[i], images, planes, pixels);
     entries[i].offset = end.fetch_add(pixels.size());
     write_at(file.get(), pixels.data(), pixels.size(), entries[i].offset, part);
     progress.count_one();

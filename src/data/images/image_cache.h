@@ -3,9 +3,10 @@
 //   std::unique_ptr<ImageCache> cache = open_image_cache("cache", {"data/train", files, /*side=*/256}, /*threads=*/2);
 //   if (!cache->read(17, choose, shape, pixels)) ...   // not in it: decode the file
 //
-// An image is stored as RGB bytes with its shorter side reduced to `side` pixels, or unchanged if it is smaller: about
-// 200 kB each for side 256. A region cut from it is slightly less sharp than one cut from the original, since
-// RandomResizedCrop has at most `side` pixels along the shorter side to enlarge.
+// For training an image is stored as RGB bytes with its shorter side reduced to `side` pixels, or unchanged if it is smaller:
+// about 200 kB each for side 256. A region cut from it is slightly less sharp than one cut from the original, since
+// RandomResizedCrop has at most `side` pixels along the shorter side to enlarge. For evaluation it is stored as the network
+// reads it.
 //
 // The file: a header, an entry for each image, then the pixels. Header and entries are hashed (XXH3-64), the list of
 // files with their sizes and times is hashed with XXH3-128, and the hash of each image is verified when it is read. The
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "base/shape.h"
+#include "data/images/preprocessing.h"
 #include "data/images/region.h"
 
 namespace ddp {
@@ -30,6 +32,7 @@ struct CachedImages {
   const std::filesystem::path& folder;    // of the split
   const std::vector<std::string>& files;  // below the folder: "cat/cat.0.jpg"
   std::int64_t side = 0;
+  const Preprocessing* evaluated = nullptr;  // what is stored is the result of this; null: images for training
 };
 
 class ImageCache {

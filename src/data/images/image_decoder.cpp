@@ -90,9 +90,15 @@ const Raster& ImageDecoder::decode(const RasterRequest& request) {
   return raster_;
 }
 
-void ImageDecoder::decode(const RegionChooser& choose, const Shape& shape, std::span<std::uint8_t> pixels) {
-  decode({choose, {shape.width, shape.height}});
+void ImageDecoder::decode(const RegionChooser& choose, const Shape& shape, std::span<std::uint8_t> pixels,
+                          bool verify) {
+  decode({.choose = choose, .pixels = {shape.width, shape.height}, .verify = verify});
   resampler_.run(raster_.view(), raster_.region, shape, pixels);
+}
+
+void ImageDecoder::decode_exact(const RegionChooser& choose, const Shape& shape, std::span<std::uint8_t> pixels) {
+  decode({.choose = choose, .pixels = {shape.width, shape.height}, .whole = true, .verify = true});
+  exact_.run(raster_.view(), raster_.region, shape, pixels);
 }
 
 ImageDecoder& thread_decoder() {

@@ -2,12 +2,17 @@
 //
 //   ImageDecoder decoder;   // one per thread; reuses its buffers
 //   decoder.load(path);
-//   decoder.decode(chooser, {3, 224, 224}, pixels);   // throws BadImage: "is truncated"
+//   decoder.decode(chooser, {3, 224, 224}, pixels);         // throws BadImage: "is truncated"
+//   decoder.decode_exact(chooser, {3, 224, 224}, pixels);   // the bytes of Pillow's resize()
 //
-// The format is detected from the first bytes. Only the region is decoded: a JPEG is scaled down in the inverse DCT by
+// The format is detected from the first bytes. decode() decodes only the region: a JPEG is scaled down in the inverse DCT by
 // the largest of 2, 4 and 8 that leaves at least the required pixels, and rows and blocks outside the region are
 // skipped; a PNG is averaged over squares of the same sizes while it is read; a WebP is cropped. Greyscale, palette and CMYK images are
 // converted to RGB; transparency and the EXIF orientation are ignored.
+//
+// Whether a damaged file is rejected does not depend on the region if `verify` is set, which a caller does when it reads a
+// file for the first time. It costs the rows of a PNG below the region, and decoding a WebP a second time. Damage in the
+// pixels of a JPEG is left to libjpeg, as in Pillow, and rejects no file.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +24,7 @@
 #include "base/shape.h"
 #include "data/images/region.h"
 #include "data/images/resample.h"
+#include "data/images/resample_exact.h"
 
 namespace ddp {
 
@@ -48,9 +54,11 @@ struct Raster {
 struct RasterRequest {
   const RegionChooser& choose;
   ImageSize pixels;
+  bool whole = false;   // all pixels, as Pillow decodes them: none is scaled down or left out
+  bool verify = false;  // find damage in what the region does not need, too
 };
 
-// Each throws BadImage. Except for damaged pixel data, whether an image is rejected does not depend on the region.
+// Each throws BadImage.
 void decode_jpeg(std::span<const std::uint8_t> file, const RasterRequest& request, Raster& raster);
 void decode_png(std::span<const std::uint8_t> file, const RasterRequest& request, Raster& raster);
 void decode_webp(std::span<const std::uint8_t> file, const RasterRequest& request, Raster& raster);
@@ -75,7 +83,9 @@ class ImageDecoder {
   void load(std::span<const std::uint8_t> bytes);
 
   // `shape` has three channels.
-  void decode(const RegionChooser& choose, const Shape& shape, std::span<std::uint8_t> pixels);
+  void decode(const RegionChooser& choose, const Shape& shape, std::span<std::uint8_t> pixels, bool verify = false);
+  // The same from the whole image, by Pillow's arithmetic; the region is not mirrored.
+  void decode_exact(const RegionChooser& choose, const Shape& shape, std::span<std::uint8_t> pixels);
   // The pixels as decoded, at least `request.pixels` for the region.
   const Raster& decode(const RasterRequest& request);
 
@@ -84,6 +94,7 @@ class ImageDecoder {
   std::size_t bytes_ = 0;  // of file_
   Raster raster_;
   Resampler resampler_;
+  ExactResampler exact_;
 };
 
 // The decoder of this thread.

@@ -102,19 +102,26 @@ bool has_end_marker(std::span<const std::uint8_t> rest) {
   return std::find_end(rest.begin(), rest.end(), kEnd.begin(), kEnd.end()) != rest.end();
 }
 
-// Adobe's CMYK is stored inverted: 255 is no ink.
-void rgb_of_cmyk(const std::uint8_t* from, std::size_t pixels, bool inverted, std::uint8_t* to) {
+// CMYK is stored inverted: 255 is no ink. Only Adobe's marker says so, but there are no files in the other form to speak of;
+// Pillow and browsers read all of them like this.
+void rgb_of_cmyk(const std::uint8_t* from, std::size_t pixels, std::uint8_t* to) {
   for (std::size_t i = 0; i < pixels; ++i, from += 4, to += 3) {
-    const int black = inverted ? from[3] : 255 - from[3];
+    for (std::size_t c = 0; c < 3; ++c) to[c] = static_cast<std::uint8_t>((from[c] * from[3] + 127) / 255);
+  }
+}
+
+// The same with Pillow's rounding, which differs by one level for some colours.
+void rgb_of_cmyk_exactly(const std::uint8_t* from, std::size_t pixels, std::uint8_t* to) {
+  for (std::size_t i = 0; i < pixels; ++i, from += 4, to += 3) {
     for (std::size_t c = 0; c < 3; ++c) {
-      const int colour = inverted ? from[c] : 255 - from[c];
-      to[c] = static_cast<std::uint8_t>((colour * black + 127) / 255);
+      const int product = (255 - from[c]) * from[3] + 128;
+      to[c] = static_cast<std::uint8_t>(from[3] - (((product >> 8) + product) >> 8));
     }
   }
 }
 
 // Reads rows first .. last-1 of the cropped image into `pixels`.
-bool read_rows(Decompressor& decompressor, PixelSpan rows, std::uint8_t* pixels, std::uint8_t* cmyk) {
+bool read_rows(Decompressor& decompressor, PixelSpan rows, std::uint8_t* pixels, std::uint8_t* cmyk, bool exactly) {
   return decompressor.run([&](jpeg_decompress_struct& info) {
     if (rows.begin > 0) jpeg_skip_scanlines(&info, static_cast<JDIMENSION>(rows.begin));
     const std::size_t stride = std::size_t{info.output_width} * 3;
@@ -122,7 +129,7 @@ bool read_rows(Decompressor& decompressor, PixelSpan rows, std::uint8_t* pixels,
       std::uint8_t* to = pixels + (info.output_scanline - static_cast<std::size_t>(rows.begin)) * stride;
       JSAMPROW row = cmyk != nullptr ? cmyk : to;
       jpeg_read_scanlines(&info, &row, 1);
-      if (cmyk != nullptr) rgb_of_cmyk(cmyk, info.output_width, info.saw_Adobe_marker != 0, to);
+      if (cmyk != nullptr) (exactly ? rgb_of_cmyk_exactly : rgb_of_cmyk)(cmyk, info.output_width, to);
     }
   });
 }
@@ -147,7 +154,7 @@ void decode_jpeg(std::span<const std::uint8_t> file, const RasterRequest& reques
   if (!has_end_marker({info.src->next_input_byte, info.src->bytes_in_buffer}))
     throw BadImage("is a truncated JPEG file");
   const Region region = request.choose(size);
-  const std::int64_t reduction = reduction_of(region, request.pixels);
+  const std::int64_t reduction = request.whole ? 1 : reduction_of(region, request.pixels);
   const auto divisor = static_cast<double>(reduction);
   const bool cmyk = info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK;
   info.scale_num = 1;
@@ -158,8 +165,10 @@ void decode_jpeg(std::span<const std::uint8_t> file, const RasterRequest& reques
   }
   Region scaled{region.x / divisor, region.y / divisor, region.width / divisor, region.height / divisor,
                 region.mirrored};
-  const PixelSpan rows = touched_pixels(scaled.y, scaled.height, info.output_height);
-  const PixelSpan columns = touched_pixels(scaled.x, scaled.width, info.output_width);
+  const PixelSpan rows =
+      request.whole ? PixelSpan{0, info.output_height} : touched_pixels(scaled.y, scaled.height, info.output_height);
+  const PixelSpan columns =
+      request.whole ? PixelSpan{0, info.output_width} : touched_pixels(scaled.x, scaled.width, info.output_width);
   auto left = static_cast<JDIMENSION>(columns.begin);
   auto width = static_cast<JDIMENSION>(columns.end - columns.begin);
   const auto crop = [&](jpeg_decompress_struct& to_crop) { jpeg_crop_scanline(&to_crop, &left, &width); };
@@ -169,7 +178,7 @@ void decode_jpeg(std::span<const std::uint8_t> file, const RasterRequest& reques
   const auto bytes = static_cast<std::size_t>(raster.width * raster.height * 3);
   if (raster.pixels.size() < bytes) raster.pixels.resize(bytes);
   if (cmyk) cmyk_row.resize(std::size_t{info.output_width} * 4);
-  if (!read_rows(decompressor, rows, raster.pixels.data(), cmyk ? cmyk_row.data() : nullptr)) {
+  if (!read_rows(decompressor, rows, raster.pixels.data(), cmyk ? cmyk_row.data() : nullptr, request.whole)) {
     throw decompressor.failure();
   }
   scaled.x -= static_cast<double>(left);

@@ -6,6 +6,7 @@
 #include <csetjmp>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "data/images/image_decoder.h"
@@ -16,6 +17,7 @@ namespace {
 struct Source {
   std::span<const std::uint8_t> left;
   std::string message;
+  std::string damage;  // of the pixels, which libpng only warns about; empty: none
   std::jmp_buf leave;
 };
 
@@ -26,7 +28,14 @@ struct Source {
   std::longjmp(source.leave, 1);  // NOLINT(modernize-avoid-setjmp-longjmp,cert-err52-cpp)
 }
 
-void say_nothing(png_structp /*png*/, png_const_charp /*message*/) {}
+// Behind the last row, a wrong checksum of the pixels is a warning; more data than pixels do no harm.
+void keep_damage(png_structp png, png_const_charp message) {
+  const std::string_view text = message;
+  if (!text.starts_with("IDAT: ") || text.ends_with("Extra compressed data") || text.ends_with("Too much image data")) {
+    return;
+  }
+  static_cast<Source*>(png_get_error_ptr(png))->damage = text;
+}
 
 void read_bytes(png_structp png, png_bytep to, std::size_t count) {
   auto& source = *static_cast<Source*>(png_get_io_ptr(png));
@@ -38,8 +47,8 @@ void read_bytes(png_structp png, png_bytep to, std::size_t count) {
 class Reader {
  public:
   explicit Reader(std::span<const std::uint8_t> file)
-      : source_{file, {}, {}},
-        png_(png_create_read_struct(PNG_LIBPNG_VER_STRING, &source_, leave, say_nothing)),
+      : source_{file, {}, {}, {}},
+        png_(png_create_read_struct(PNG_LIBPNG_VER_STRING, &source_, leave, keep_damage)),
         info_(png_ != nullptr ? png_create_info_struct(png_) : nullptr) {
     if (info_ == nullptr) {
       png_destroy_read_struct(&png_, &info_, nullptr);
@@ -48,6 +57,8 @@ class Reader {
     png_set_read_fn(png_, &source_, read_bytes);
     // The total is checked beforehand; libpng's own limits would reject sizes that the JPEG decoder accepts.
     png_set_user_limits(png_, 0x7FFFFFFF, 0x7FFFFFFF);
+    // Some encoders state a smaller window than they use. Other decoders, Pillow's too, do not rely on it.
+    png_set_option(png_, PNG_MAXIMUM_INFLATE_WINDOW, PNG_OPTION_ON);
   }
   ~Reader() { png_destroy_read_struct(&png_, &info_, nullptr); }
   Reader(const Reader&) = delete;
@@ -55,6 +66,7 @@ class Reader {
 
   png_structp png() { return png_; }
   png_infop info() { return info_; }
+  const std::string& damage() const { return source_.damage; }
   // Runs `work`, which must own nothing that needs a destructor; throws if libpng failed.
   template <class Work>
   void run(const Work& work) {
@@ -124,10 +136,14 @@ class SquareMean {
   std::vector<std::uint32_t>& sums_;
 };
 
-// Converts every format to 8-bit RGB.
-void convert_to_rgb(png_structp png, png_infop info) {
+// Converts every format to 8-bit RGB. Pillow takes the upper half of 16 bits.
+void convert_to_rgb(png_structp png, png_infop info, bool as_pillow) {
   png_set_expand(png);
-  png_set_scale_16(png);
+  if (as_pillow) {
+    png_set_strip_16(png);
+  } else {
+    png_set_scale_16(png);
+  }
   png_set_strip_alpha(png);
   png_set_gray_to_rgb(png);
   png_set_interlace_handling(png);
@@ -147,17 +163,19 @@ void decode_png(std::span<const std::uint8_t> file, const RasterRequest& request
   }
   if (!has_end_chunk(file)) throw BadImage("is a truncated PNG file");
   Reader reader(file);
-  reader.run([](png_structp png, png_infop info) {
+  reader.run([&](png_structp png, png_infop info) {
     png_read_info(png, info);
-    convert_to_rgb(png, info);
+    convert_to_rgb(png, info, request.whole);
   });
   const Region region = request.choose(size);
-  const std::int64_t side = reduction_of(region, request.pixels);
+  const std::int64_t side = request.whole ? 1 : reduction_of(region, request.pixels);
   const auto divisor = static_cast<double>(side);
   Region scaled{region.x / divisor, region.y / divisor, region.width / divisor, region.height / divisor,
                 region.mirrored};
-  const PixelSpan rows = touched_pixels(scaled.y, scaled.height, (size.height + side - 1) / side);
-  const PixelSpan columns = touched_pixels(scaled.x, scaled.width, (size.width + side - 1) / side);
+  const PixelSpan rows = request.whole ? PixelSpan{0, size.height}
+                                       : touched_pixels(scaled.y, scaled.height, (size.height + side - 1) / side);
+  const PixelSpan columns =
+      request.whole ? PixelSpan{0, size.width} : touched_pixels(scaled.x, scaled.width, (size.width + side - 1) / side);
   raster.width = columns.end - columns.begin;
   raster.height = rows.end - rows.begin;
   const auto bytes = static_cast<std::size_t>(raster.width * raster.height * 3);
@@ -179,12 +197,23 @@ void decode_png(std::span<const std::uint8_t> file, const RasterRequest& request
     for (std::int64_t y = 0; y < last; ++y) {
       if (!interlaced) png_read_row(png, lines.data(), nullptr);
       if (y < rows.begin * side) continue;
-      mean.add(interlaced ? lines.data() + y * stride : lines.data());
-      if ((y + 1) % side == 0 || y + 1 == last) {
-        mean.finish(raster.pixels.data() + (y / side - rows.begin) * raster.width * 3);
+      const std::uint8_t* line = interlaced ? lines.data() + y * stride : lines.data();
+      std::uint8_t* to = raster.pixels.data() + (y / side - rows.begin) * raster.width * 3;
+      if (side == 1) {
+        std::copy_n(line + columns.begin * 3, raster.width * 3, to);
+        continue;
       }
+      mean.add(line);
+      if ((y + 1) % side == 0 || y + 1 == last) mean.finish(to);
     }
   });
+  if (request.verify) {
+    reader.run([&](png_structp png, png_infop) {
+      for (std::int64_t y = last; y < size.height && !interlaced; ++y) png_read_row(png, lines.data(), nullptr);
+      png_read_end(png, nullptr);
+    });
+    if (!reader.damage().empty()) throw BadImage(fmt::format("is a damaged PNG file: {}", reader.damage()));
+  }
   scaled.x -= static_cast<double>(columns.begin);
   scaled.y -= static_cast<double>(rows.begin);
   raster.region = scaled;

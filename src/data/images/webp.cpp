@@ -11,6 +11,34 @@ namespace ddp {
 
 bool webp_is_supported() { return true; }
 
+namespace {
+
+// The part of the image in `columns` and `rows`, as RGB.
+void decode_webp_part(std::span<const std::uint8_t> file, const PixelSpan& columns, const PixelSpan& rows,
+                      WebPDecoderConfig& config, std::vector<std::uint8_t>& pixels) {
+  const std::int64_t width = columns.end - columns.begin;
+  const std::int64_t height = rows.end - rows.begin;
+  const auto bytes = static_cast<std::size_t>(width * height * 3);
+  if (pixels.size() < bytes) pixels.resize(bytes);
+  config.options.use_cropping = 1;
+  config.options.crop_left = static_cast<int>(columns.begin);
+  config.options.crop_top = static_cast<int>(rows.begin);
+  config.options.crop_width = static_cast<int>(width);
+  config.options.crop_height = static_cast<int>(height);
+  config.output.colorspace = MODE_RGB;
+  config.output.is_external_memory = 1;
+  config.output.u.RGBA.rgba = pixels.data();
+  config.output.u.RGBA.stride = static_cast<int>(width * 3);
+  config.output.u.RGBA.size = bytes;
+  const VP8StatusCode decoded = WebPDecode(file.data(), file.size(), &config);
+  WebPFreeDecBuffer(&config.output);
+  if (decoded == VP8_STATUS_OUT_OF_MEMORY) throw Error(ExitCode::out_of_memory, "no memory for a WebP decoder");
+  if (decoded == VP8_STATUS_NOT_ENOUGH_DATA) throw BadImage("is a truncated WebP file");
+  if (decoded != VP8_STATUS_OK) throw BadImage("is a damaged WebP file");
+}
+
+}  // namespace
+
 void decode_webp(std::span<const std::uint8_t> file, const RasterRequest& request, Raster& raster) {
   WebPDecoderConfig config{};
   if (WebPInitDecoderConfig(&config) == 0)
@@ -26,30 +54,20 @@ void decode_webp(std::span<const std::uint8_t> file, const RasterRequest& reques
         fmt::format("is {}x{} pixels large, more than the maximum of {}", size.width, size.height, kMaxImagePixels));
   }
   Region region = request.choose(size);
-  PixelSpan rows = touched_pixels(region.y, region.height, size.height);
-  PixelSpan columns = touched_pixels(region.x, region.width, size.width);
+  const PixelSpan all_rows{0, size.height};
+  const PixelSpan all_columns{0, size.width};
+  PixelSpan rows = request.whole ? all_rows : touched_pixels(region.y, region.height, size.height);
+  PixelSpan columns = request.whole ? all_columns : touched_pixels(region.x, region.width, size.width);
   // A lossy image is cropped at even places, where it has colours.
   rows.begin &= ~std::int64_t{1};
   columns.begin &= ~std::int64_t{1};
   raster.width = columns.end - columns.begin;
   raster.height = rows.end - rows.begin;
-  const auto bytes = static_cast<std::size_t>(raster.width * raster.height * 3);
-  if (raster.pixels.size() < bytes) raster.pixels.resize(bytes);
-  config.options.use_cropping = 1;
-  config.options.crop_left = static_cast<int>(columns.begin);
-  config.options.crop_top = static_cast<int>(rows.begin);
-  config.options.crop_width = static_cast<int>(raster.width);
-  config.options.crop_height = static_cast<int>(raster.height);
-  config.output.colorspace = MODE_RGB;
-  config.output.is_external_memory = 1;
-  config.output.u.RGBA.rgba = raster.pixels.data();
-  config.output.u.RGBA.stride = static_cast<int>(raster.width * 3);
-  config.output.u.RGBA.size = bytes;
-  const VP8StatusCode decoded = WebPDecode(file.data(), file.size(), &config);
-  WebPFreeDecBuffer(&config.output);
-  if (decoded == VP8_STATUS_OUT_OF_MEMORY) throw Error(ExitCode::out_of_memory, "no memory for a WebP decoder");
-  if (decoded == VP8_STATUS_NOT_ENOUGH_DATA) throw BadImage("is a truncated WebP file");
-  if (decoded != VP8_STATUS_OK) throw BadImage("is a damaged WebP file");
+  // libwebp stops below the region. The pixels of a part are not those of the whole, so that both are decoded.
+  if (request.verify && raster.width * raster.height < size.width * size.height) {
+    decode_webp_part(file, all_columns, all_rows, config, raster.pixels);
+  }
+  decode_webp_part(file, columns, rows, config, raster.pixels);
   region.x -= static_cast<double>(columns.begin);
   region.y -= static_cast<double>(rows.begin);
   raster.region = region;

@@ -248,6 +248,10 @@ std::int64_t AugmentedDataset::read(std::int64_t index, std::span<std::uint8_t> 
   return plain_->read(index, pixels);
 }
 
+std::int64_t AugmentedDataset::read_plain(std::int64_t index, std::span<std::uint8_t> pixels) const {
+  return plain_->read_plain(index, pixels);
+}
+
 std::int64_t AugmentedDataset::read_region(std::int64_t index, const RegionChooser& choose,
                                            std::span<std::uint8_t> pixels) const {
   return plain_->read_region(index, choose, pixels);
@@ -267,7 +271,7 @@ std::int64_t AugmentedDataset::read_training(std::int64_t index, std::uint64_t k
     };
     found = plain_->read_region(index, choose, pixels);
   } else {
-    found = plain_->read(index, pixels);
+    found = plain_->read_plain(index, pixels);
   }
   if (a.crop_padding > 0) {
     move_image(shape(), edit.right, edit.down, pixels);

@@ -98,6 +98,7 @@ class AugmentedDataset : public Dataset {
   AugmentedDataset(std::unique_ptr<Dataset> plain, Augmentation augmentation);
 
   std::int64_t read(std::int64_t index, std::span<std::uint8_t> pixels) const override;
+  std::int64_t read_plain(std::int64_t index, std::span<std::uint8_t> pixels) const override;
   std::int64_t read_region(std::int64_t index, const RegionChooser& choose,
                            std::span<std::uint8_t> pixels) const override;
   std::int64_t read_training(std::int64_t index, std::uint64_t key, std::span<std::uint8_t> pixels) const override;

@@ -197,12 +197,17 @@ void Loader::load(Slot& target, std::size_t begin, std::size_t end) {
   const double started = now();
   const double cpu_before = thread_cpu_seconds();
   const std::size_t bytes = dataset_.shape().size();
-  const bool augments = config_.training && config_.edits == nullptr;
   for (std::size_t i = begin; i < end; ++i) {
     std::int64_t index = target.indices[i];
     if (config_.read_pixels) {
       const std::span<std::uint8_t> pixels = target.pixels.subspan(i * bytes, bytes);
-      index = augments ? dataset_.read_training(index, target.keys[i], pixels) : dataset_.read(index, pixels);
+      if (!config_.training) {
+        index = dataset_.read(index, pixels);
+      } else if (config_.edits != nullptr) {
+        index = dataset_.read_plain(index, pixels);
+      } else {
+        index = dataset_.read_training(index, target.keys[i], pixels);
+      }
     }
     if (config_.edits != nullptr) target.edits[i] = edit_of(*config_.edits, dataset_.shape(), target.keys[i]);
     target.labels[i] = dataset_.label(index);

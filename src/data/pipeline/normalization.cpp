@@ -33,7 +33,7 @@ Sums sums_over(const Dataset& dataset, std::int64_t samples, const Range& range)
   const std::size_t plane = shape.size() / sums.values.size();
   std::vector<std::uint8_t> pixels(shape.size());
   for (std::int64_t i = range.begin; i < range.end; ++i) {
-    dataset.read(part(dataset.size(), samples, i).begin, pixels);
+    dataset.read_plain(part(dataset.size(), samples, i).begin, pixels);
     for (std::size_t channel = 0; channel < sums.values.size(); ++channel) {
       for (const std::uint64_t value : std::span(pixels).subspan(channel * plane, plane)) {
         sums.values[channel] += value;

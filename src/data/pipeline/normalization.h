@@ -5,19 +5,13 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
+#include "data/images/preprocessing.h"
 #include "data/sources/dataset.h"
 
 namespace ddp {
 
-// Per channel, with pixels scaled to [0, 1].
-struct Normalization {
-  std::vector<float> mean;
-  std::vector<float> deviation;  // 1 if all pixels of the channel are equal
-};
-
-// Reads every image once, or `samples` evenly spaced ones unless that is 0, on `threads` threads. Sums are in integers,
+// Reads every image once, or `samples` evenly spaced ones unless that is 0, as training reads them without augmentation, on `threads` threads. Sums are in integers,
 // so the result is exact up to the final rounding.
 Normalization measure_normalization(const Dataset& dataset, std::int64_t samples = 0, int threads = 1);
 

@@ -99,6 +99,13 @@ std::int64_t ResizedDataset::read(std::int64_t index, std::span<std::uint8_t> pi
   return found;
 }
 
+std::int64_t ResizedDataset::read_plain(std::int64_t index, std::span<std::uint8_t> pixels) const {
+  const std::span<std::uint8_t> image = full_image(full_.shape().size());
+  const std::int64_t found = full_.read_plain(index, image);
+  resize_planes(image, full_.shape(), shape(), pixels);
+  return found;
+}
+
 std::int64_t ResizedDataset::read_training(std::int64_t index, std::uint64_t key,
                                            std::span<std::uint8_t> pixels) const {
   const std::span<std::uint8_t> image = full_image(full_.shape().size());

@@ -55,6 +55,7 @@ class ResizedDataset : public Dataset {
   ResizedDataset(const Dataset& full, const Shape& shape);
 
   std::int64_t read(std::int64_t index, std::span<std::uint8_t> pixels) const override;
+  std::int64_t read_plain(std::int64_t index, std::span<std::uint8_t> pixels) const override;
   std::int64_t read_training(std::int64_t index, std::uint64_t key, std::span<std::uint8_t> pixels) const override;
   int label(std::int64_t index) const override { return full_.label(index); }
   std::string file(std::int64_t index) const override { return full_.file(index); }

@@ -146,13 +146,14 @@ DataSets open_folder(const Request& request) {
   FolderListing listing = list_image_folder(request.data_dir, request.folder.rules);
   const auto bad = std::make_shared<BadSamples>(request.folder.max_bad_samples);
   check_files(listing, request.folder.rules, *bad);
-  ImageFolderConfig config{.shape = {request.folder.channels, request.folder.height, request.folder.width},
+  ImageFolderConfig config{.preprocessing = request.folder.preprocessing,
                            .limit = request.train_limit,
                            .cache = request.folder.image_cache == "off" ? "" : request.folder.image_cache,
                            .threads = request.threads};
   DataSets data;
   auto train = std::make_unique<ImageFolder>(listing.train, listing.classes, config, bad);
   config.limit = request.test_limit;
+  config.evaluated = true;
   auto test = std::make_unique<ImageFolder>(listing.test, listing.classes, config, bad);
   if (request.folder.max_bad_samples > 0) {
     check_train_classes(*train, listing, request.threads);
@@ -169,7 +170,7 @@ DataSets open_folder(const Request& request) {
 }
 
 DataSets open_synthetic(const Request& request) {
-  const Shape shape = {request.folder.channels, request.folder.height, request.folder.width};
+  const Shape shape = request.folder.preprocessing.shape;
   return {make_synthetic(Split::train, {.shape = shape, .limit = request.train_limit}),
           make_synthetic(Split::test, {.shape = shape, .limit = request.test_limit})};
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "data/images/preprocessing.h"
 #include "data/sources/dataset.h"
 #include "data/sources/folder_listing.h"
 
@@ -20,11 +21,9 @@ struct DataSets {
   std::string evaluation = {};
 };
 
-// Settings for image folders; the first three also apply to synthetic images.
+// Settings for image folders.
 struct FolderOptions {
-  std::int64_t height = 224;
-  std::int64_t width = 224;
-  std::int64_t channels = 3;  // or 1: grey
+  Preprocessing preprocessing = {};  // its shape is that of synthetic images, too
   std::int64_t max_bad_samples = 0;
   std::string image_cache = "off";  // a folder, or "off"
   FolderRules rules = {};

@@ -44,17 +44,23 @@ class Dataset {
   // The same for a region of the stored image, resized to shape().
   virtual std::int64_t read_region(std::int64_t index, const RegionChooser& choose,
                                    std::span<std::uint8_t> pixels) const;
+  // The same as training reads it, without augmentation: files are decoded faster and less exactly.
+  virtual std::int64_t read_plain(std::int64_t index, std::span<std::uint8_t> pixels) const {
+    return read(index, pixels);
+  }
   // The same with augmentation: a function of (index, key) alone.
   virtual std::int64_t read_training(std::int64_t index, [[maybe_unused]] std::uint64_t key,
                                      std::span<std::uint8_t> pixels) const {
-    return read(index, pixels);
+    return read_plain(index, pixels);
   }
-  // Whether read_training() returns the same as read() at the cost of a copy, so that the images can be kept in device
-  // memory.
+  // Whether read_training() and read_plain() return the same as read() at the cost of a copy, so that the images can be
+  // kept in device memory.
   virtual bool fixed() const { return true; }
   virtual int label(std::int64_t index) const = 0;
   // The file of a sample that has one of its own, as escape_name() has it; "" otherwise.
   virtual std::string file(std::int64_t /*index*/) const { return ""; }
+  // The number of images whose mean and deviation stand for all; fewer where reading all takes long.
+  virtual std::int64_t measured_samples() const { return size_; }
 
  protected:
   Dataset(std::string name, std::int64_t size, Shape shape, int classes)

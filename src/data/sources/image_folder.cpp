@@ -42,7 +42,9 @@ ImageFolder::ImageFolder(const FolderSplit& split, const std::vector<std::string
     : Dataset("folder",
               config.limit > 0 ? std::min(config.limit, static_cast<std::int64_t>(split.files.size()))
                                : static_cast<std::int64_t>(split.files.size()),
-              config.shape, static_cast<int>(classes.size())),
+              config.preprocessing.shape, static_cast<int>(classes.size())),
+      preprocessing_(config.preprocessing),
+      shown_([this](const ImageSize& picture) { return preprocessing_.region(picture); }),
       folder_(split.folder),
       bad_(std::move(bad)) {
   std::vector<std::string> names;
@@ -52,10 +54,13 @@ ImageFolder::ImageFolder(const FolderSplit& split, const std::vector<std::string
     files_.push_back(std::move(file.name));
     labels_.push_back(file.label);
   }
+  verified_ = std::make_unique<std::atomic<bool>[]>(files_.size());
   if (config.cache.empty()) return;
-  const std::int64_t longer = std::max(config.shape.height, config.shape.width);
-  const auto side = static_cast<std::int64_t>(std::ceil(static_cast<double>(longer) / kCentreShare));
-  cache_ = open_image_cache(config.cache, {folder_, files_, side}, config.threads);
+  const std::int64_t longer = std::max(shape().height, shape().width);
+  const auto side = static_cast<std::int64_t>(std::ceil(static_cast<double>(longer) / preprocessing_.crop));
+  cache_is_exact_ = config.evaluated && preprocessing_.exact;
+  cache_ = open_image_cache(config.cache, {folder_, files_, side, cache_is_exact_ ? &preprocessing_ : nullptr},
+                            config.threads);
 }
 
 std::string ImageFolder::path(std::int64_t index) const {
@@ -64,37 +69,72 @@ std::string ImageFolder::path(std::int64_t index) const {
 
 std::string ImageFolder::file(std::int64_t index) const { return escape_name(path(index)); }
 
+std::int64_t ImageFolder::measured_samples() const {
+  constexpr std::int64_t kMeasured = 512;
+  constexpr std::int64_t kMostPixels = std::int64_t{1} << 26;
+  constexpr std::int64_t kProbed = 8;
+  if (size() <= kMeasured) return size();
+  if (!preprocessing_.keeps_right_size || size() * shape().height * shape().width > kMostPixels) return kMeasured;
+  bool right_size = true;
+  const RegionChooser look = [&](const ImageSize& picture) {
+    right_size = right_size && preprocessing_.is_right_size(picture);
+    return Region{0, 0, 1, 1};
+  };
+  for (std::int64_t i = 0; i < kProbed && right_size; ++i) {
+    try {
+      ImageDecoder& decoder = thread_decoder();
+      decoder.load(folder_ / files_[static_cast<std::size_t>(i * size() / kProbed)]);
+      (void)decoder.decode({look, {1, 1}});
+    } catch (const BadImage&) {
+      // The reason is reported when the file is read.
+    }
+  }
+  return right_size ? size() : kMeasured;
+}
+
 int ImageFolder::label(std::int64_t index) const { return labels_[static_cast<std::size_t>(index)]; }
 
 std::int64_t ImageFolder::read(std::int64_t index, std::span<std::uint8_t> pixels) const {
-  return read_region(index, centre_chooser(), pixels);
+  return read_picture(index, shown_, preprocessing_.exact, pixels);
 }
 
-RegionChooser ImageFolder::centre_chooser() const {
-  return [this](const ImageSize& image) { return centre_region(image, kCentreShare, {shape().width, shape().height}); };
+std::int64_t ImageFolder::read_plain(std::int64_t index, std::span<std::uint8_t> pixels) const {
+  return read_picture(index, shown_, false, pixels);
 }
 
 std::int64_t ImageFolder::read_region(std::int64_t index, const RegionChooser& choose,
                                       std::span<std::uint8_t> pixels) const {
+  return read_picture(index, choose, false, pixels);
+}
+
+std::int64_t ImageFolder::read_picture(std::int64_t index, const RegionChooser& choose, bool exactly,
+                                       std::span<std::uint8_t> pixels) const {
   DDP_ASSERT(index >= 0 && index < size() && pixels.size() == shape().size());
-  if (shape().channels == 3) return read_colours(index, choose, pixels);
+  if (shape().channels == 3) return read_colours(index, choose, exactly, pixels);
   DDP_ASSERT(shape().channels == 1);
   thread_local std::vector<std::uint8_t> colours;
   const std::size_t plane = pixels.size();
   colours.resize(3 * plane);
-  const std::int64_t found = read_colours(index, choose, colours);
+  const std::int64_t found = read_colours(index, choose, exactly, colours);
   for (std::size_t i = 0; i < plane; ++i) {
     pixels[i] = static_cast<std::uint8_t>(grey_of(colours[i], colours[i + plane], colours[i + 2 * plane]));
   }
   return found;
 }
 
-void ImageFolder::read_one(std::int64_t index, const RegionChooser& choose, std::span<std::uint8_t> pixels) const {
+void ImageFolder::read_one(std::int64_t index, const RegionChooser& choose, bool exactly,
+                           std::span<std::uint8_t> pixels) const {
   const Shape coloured = {3, shape().height, shape().width};
-  if (cache_ && cache_->read(index, choose, coloured, pixels)) return;
+  if (cache_ && cache_is_exact_ == exactly && cache_->read(index, choose, coloured, pixels)) return;
+  const auto place = static_cast<std::size_t>(index);
   ImageDecoder& decoder = thread_decoder();
-  decoder.load(folder_ / files_[static_cast<std::size_t>(index)]);
-  decoder.decode(choose, coloured, pixels);
+  decoder.load(folder_ / files_[place]);
+  if (exactly) {
+    decoder.decode_exact(choose, coloured, pixels);
+  } else {
+    decoder.decode(choose, coloured, pixels, !verified_[place].load(std::memory_order_relaxed));
+  }
+  verified_[place].store(true, std::memory_order_relaxed);
 }
 
 std::vector<ImageFolder::UnreadableClass> ImageFolder::unreadable_classes(int threads) const {
@@ -106,7 +146,7 @@ std::vector<ImageFolder::UnreadableClass> ImageFolder::unreadable_classes(int th
     for (const std::int64_t index : samples[c]) {
       heartbeat();
       try {
-        read_one(index, centre_chooser(), pixels);
+        read_one(index, shown_, cache_is_exact_, pixels);
         reasons[c].clear();
         return;
       } catch (const BadImage& reason) {
@@ -121,12 +161,12 @@ std::vector<ImageFolder::UnreadableClass> ImageFolder::unreadable_classes(int th
   return found;
 }
 
-std::int64_t ImageFolder::read_colours(std::int64_t index, const RegionChooser& choose,
+std::int64_t ImageFolder::read_colours(std::int64_t index, const RegionChooser& choose, bool exactly,
                                        std::span<std::uint8_t> pixels) const {
   for (std::int64_t tried = 0; tried < size(); ++tried) {
     const std::int64_t candidate = (index + tried) % size();
     try {
-      read_one(candidate, choose, pixels);
+      read_one(candidate, choose, exactly, pixels);
       return candidate;
     } catch (const BadImage& reason) {
       bad_->report(path(candidate), reason.what());

@@ -1,13 +1,14 @@
 // Images in one folder per class, decoded on reading.
 //
 //   FolderListing listing = list_image_folder("data/cats-vs-dogs");
-//   ImageFolder train(listing.train, listing.classes, {.shape = {3, 224, 224}}, std::make_shared<BadSamples>(0));
+//   const Preprocessing preprocessing{.shape = {3, 224, 224}};
+//   ImageFolder train(listing.train, listing.classes, {preprocessing}, std::make_shared<BadSamples>(0));
 //
-// read() combines Resize(size * 256 / 224) and CenterCrop(size) of PyTorch's training scripts in one step: the largest
-// central rectangle with the shape's aspect ratio, reduced to 224/256, resized to the shape. Grey images are made of
-// colours as by Pillow's convert("L").
+// What is done to a picture is in data/images/preprocessing.h. Grey images are made of colours as by Pillow's
+// convert("L").
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -16,20 +17,19 @@
 #include <vector>
 
 #include "data/images/image_cache.h"
+#include "data/images/preprocessing.h"
 #include "data/sources/bad_samples.h"
 #include "data/sources/dataset.h"
 #include "data/sources/folder_listing.h"
 
 namespace ddp {
 
-// The fraction of the shorter side used in evaluation.
-constexpr double kCentreShare = 224.0 / 256.0;
-
 struct ImageFolderConfig {
-  Shape shape = {3, 224, 224};       // of the images; one channel: grey
+  Preprocessing preprocessing = {};
   std::int64_t limit = 0;            // 0: all; otherwise this many, evenly from all classes
   std::filesystem::path cache = {};  // the folder of a cache of decoded images (data/images/image_cache.h); empty: none
   int threads = 1;                   // for creating the cache
+  bool evaluated = false;            // the cache is for read(), otherwise for training
 };
 
 class ImageFolder : public Dataset {
@@ -38,6 +38,7 @@ class ImageFolder : public Dataset {
               std::shared_ptr<BadSamples> bad);
 
   std::int64_t read(std::int64_t index, std::span<std::uint8_t> pixels) const override;
+  std::int64_t read_plain(std::int64_t index, std::span<std::uint8_t> pixels) const override;
   // An unreadable image is replaced by the next readable one by index. Throws Error(data) if there are too many, or if
   // no image is readable.
   std::int64_t read_region(std::int64_t index, const RegionChooser& choose,
@@ -45,6 +46,9 @@ class ImageFolder : public Dataset {
   int label(std::int64_t index) const override;
   std::string file(std::int64_t index) const override;
   bool fixed() const override { return false; }
+  // All if there are few pixels and pictures have the network's size already, so that the result is that of the same images
+  // in another format.
+  std::int64_t measured_samples() const override;
 
   // A class that has files of which none can be read, and why the first cannot.
   struct UnreadableClass {
@@ -57,18 +61,25 @@ class ImageFolder : public Dataset {
   std::string path(std::int64_t index) const;
 
  private:
-  // What read() takes of an image.
-  RegionChooser centre_chooser() const;
-  // Writes the region of this very image in RGB. Throws BadImage if it cannot be read.
-  void read_one(std::int64_t index, const RegionChooser& choose, std::span<std::uint8_t> pixels) const;
-  // The same as read_region(), in RGB.
-  std::int64_t read_colours(std::int64_t index, const RegionChooser& choose, std::span<std::uint8_t> pixels) const;
+  // The first sample from `index` on that can be read, by Pillow's arithmetic or as for training.
+  std::int64_t read_picture(std::int64_t index, const RegionChooser& choose, bool exactly,
+                            std::span<std::uint8_t> pixels) const;
+  // The same in RGB.
+  std::int64_t read_colours(std::int64_t index, const RegionChooser& choose, bool exactly,
+                            std::span<std::uint8_t> pixels) const;
+  // The same of this very image. Throws BadImage if it cannot be read.
+  void read_one(std::int64_t index, const RegionChooser& choose, bool exactly, std::span<std::uint8_t> pixels) const;
 
+  Preprocessing preprocessing_;
+  RegionChooser shown_;  // without augmentation
   std::filesystem::path folder_;
   std::vector<std::string> files_;  // relative to the folder
   std::vector<std::int32_t> labels_;
   std::shared_ptr<BadSamples> bad_;
+  // Whether a file was found to be whole, so that later reads stop where their region ends.
+  std::unique_ptr<std::atomic<bool>[]> verified_;
   std::unique_ptr<ImageCache> cache_;  // or null
+  bool cache_is_exact_ = false;        // of what read() gives
 };
 
 }  // namespace ddp

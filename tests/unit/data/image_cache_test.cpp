@@ -44,7 +44,7 @@ class ImageCacheTest : public testing::Test {
   fs::path directory() const { return root_.path() / "cache"; }
   ImageFolder open(bool cached, std::int64_t allowed = 0) const {
     const FolderListing listing = list_image_folder(data());
-    ImageFolderConfig config{.shape = {3, kCachedSide, kCachedSide}, .threads = 2};
+    ImageFolderConfig config{.preprocessing = {.shape = kCachedShape}, .threads = 2};
     if (cached) config.cache = directory();
     return {listing.train, listing.classes, config, std::make_shared<BadSamples>(allowed)};
   }
@@ -64,8 +64,8 @@ class ImageCacheTest : public testing::Test {
     Bytes pixels(kCachedShape.size());
     Bytes expected(kCachedShape.size());
     for (std::int64_t i = 0; i < data.size(); ++i) {
-      EXPECT_EQ(data.read(i, pixels), i);
-      open(true).read(i, expected);
+      EXPECT_EQ(data.read_plain(i, pixels), i);
+      open(true).read_plain(i, expected);
       ASSERT_EQ(pixels, expected) << what;
     }
   }
@@ -98,9 +98,10 @@ TEST_F(ImageCacheTest, GivesNearlyWhatDecodingGives) {
   Bytes by_decoding(kCachedShape.size());
   Bytes by_cache(kCachedShape.size());
   for (std::int64_t i = 0; i < decoded.size(); ++i) {
-    decoded.read(i, by_decoding);
-    cached.read(i, by_cache);
+    decoded.read_plain(i, by_decoding);
+    cached.read_plain(i, by_cache);
     EXPECT_LT(mean_apart(by_decoding, by_cache), 1.5) << decoded.path(i);
+    EXPECT_NE(by_decoding, by_cache) << "the image is not of the cache";
     for (std::uint32_t draw = 0; draw < 20; ++draw) {
       const auto choose = [&](const ImageSize& size) {
         EXPECT_EQ(size, (ImageSize{118, 90}));
@@ -117,14 +118,14 @@ TEST_F(ImageCacheTest, GivesNearlyWhatDecodingGives) {
 
 TEST_F(ImageCacheTest, IsMadeOnceAndThenNeedsNoImageFile) {
   Bytes first(kCachedShape.size());
-  open(true).read(2, first);
+  open(true).read_plain(2, first);
   const auto time = fs::last_write_time(cache_file());
   const ImageFolder again = open(true);
   EXPECT_EQ(fs::last_write_time(cache_file()), time);
   fs::remove(data() / "train" / "one" / "photo.jpg");
   fs::remove(data() / "train" / "one" / "grey.jpg");
   Bytes second(kCachedShape.size());
-  again.read(2, second);
+  again.read_plain(2, second);
   EXPECT_EQ(first, second);
 }
 
@@ -178,8 +179,8 @@ TEST_F(ImageCacheTest, ADamagedImageIsDecodedFromItsFile) {
   Bytes by_cache(kCachedShape.size());
   Bytes by_decoding(kCachedShape.size());
   for (std::int64_t i = 0; i < 4; ++i) {
-    cached.read(i, by_cache);
-    decoded.read(i, by_decoding);
+    cached.read_plain(i, by_cache);
+    decoded.read_plain(i, by_decoding);
     EXPECT_EQ(by_cache, by_decoding);
   }
   EXPECT_TRUE(cache_file().empty());  // it was removed
@@ -189,8 +190,8 @@ TEST_F(ImageCacheTest, ABadImageIsNamedWhenItIsRead) {
   write_file(data() / "train" / "one" / "grey.jpg", Bytes{1, 2});
   const ImageFolder cached = open(true);
   Bytes pixels(kCachedShape.size());
-  EXPECT_THAT(error_of(ExitCode::data, [&] { cached.read(1, pixels); }), HasSubstr("grey.jpg: is neither"));
-  EXPECT_EQ(open(true, 1).read(1, pixels), 2);
+  EXPECT_THAT(error_of(ExitCode::data, [&] { cached.read_plain(1, pixels); }), HasSubstr("grey.jpg: is neither"));
+  EXPECT_EQ(open(true, 1).read_plain(1, pixels), 2);
 }
 
 TEST_F(ImageCacheTest, WhoComesMeanwhileWaits) {
@@ -198,7 +199,7 @@ TEST_F(ImageCacheTest, WhoComesMeanwhileWaits) {
   for (int rank = 0; rank < 4; ++rank) {
     ranks.emplace_back([this] {
       Bytes pixels(kCachedShape.size());
-      EXPECT_EQ(open(true).read(3, pixels), 3);
+      EXPECT_EQ(open(true).read_plain(3, pixels), 3);
     });
   }
   ranks.clear();

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include <cmath>
 #include <fstream>
@@ -16,6 +17,7 @@
 namespace ddp {
 namespace {
 
+namespace fs = std::filesystem;
 using testing::HasSubstr;
 
 Bytes bytes_of(const std::filesystem::path& path) {
@@ -79,6 +81,102 @@ TEST(ImageDecoder, ReadsWhatPillowReads) {
     EXPECT_LE(difference.mean, jpeg ? 0.6 : 0.3) << c.file << " to " << c.side;
     EXPECT_LE(difference.largest, jpeg ? 8 : 1) << c.file << " to " << c.side;
   }
+}
+
+// A verdict on a file: why it cannot be read, the same for every region.
+std::string verdict(const Bytes& file) {
+  const Shape shape{3, 8, 8};
+  Bytes pixels(shape.size());
+  std::string first;
+  for (int part = 0; part < 10; ++part) {
+    const RegionChooser choose = [part](const ImageSize& size) {
+      if (part == 0) return centre_region(size, 1, size);
+      const double width = static_cast<double>(size.width) / 3;
+      const double height = static_cast<double>(size.height) / 3;
+      return Region{(part - 1) % 3 * width, (part - 1) / 3 * height * 0.9, width, height};
+    };
+    for (const bool exactly : {false, true}) {
+      std::string reason = "readable";
+      ImageDecoder decoder;
+      try {
+        decoder.load(file);
+        if (exactly) {
+          decoder.decode_exact(choose, shape, pixels);
+        } else {
+          decoder.decode(choose, shape, pixels, /*verify=*/true);
+        }
+      } catch (const BadImage& bad) {
+        reason = bad.what();
+      }
+      if (first.empty()) first = reason;
+      EXPECT_EQ(reason, first) << "part " << part << ", exactly " << exactly;
+    }
+  }
+  return first;
+}
+
+// The compressed data of a PNG's only IDAT chunk.
+struct PngData {
+  std::size_t begin = 0;
+  std::size_t size = 0;
+};
+PngData data_of(const Bytes& png) {
+  const Bytes type = {'I', 'D', 'A', 'T'};
+  const auto at = std::search(png.begin(), png.end(), type.begin(), type.end());
+  std::size_t size = 0;
+  for (int i = 4; i > 0; --i) size = size * 256 + *(at - i);
+  return {static_cast<std::size_t>(at - png.begin()) + 4, size};
+}
+void correct_crc(Bytes& png) {
+  const PngData data = data_of(png);
+  const auto crc = crc32(0, png.data() + data.begin - 4, static_cast<uInt>(data.size + 4));
+  for (std::size_t i = 0; i < 4; ++i) png[data.begin + data.size + i] = static_cast<std::uint8_t>(crc >> (24 - 8 * i));
+}
+
+TEST(ImageDecoder, DamageAtTheEndOfAFileIsFoundWhateverIsReadOfIt) {
+  const Bytes whole = bytes_of(kGoldenImages / "rgb.png");
+  const PngData data = data_of(whole);
+  EXPECT_EQ(verdict(whole), "readable");
+  Bytes wrong_crc = whole;
+  wrong_crc[data.begin + data.size] ^= 1;
+  EXPECT_THAT(verdict(wrong_crc), HasSubstr("CRC"));
+  Bytes wrong_checksum = whole;
+  wrong_checksum[data.begin + data.size - 1] ^= 1;
+  correct_crc(wrong_checksum);
+  EXPECT_THAT(verdict(wrong_checksum), HasSubstr("incorrect data check"));
+  Bytes shorter = whole;
+  std::fill_n(shorter.begin() + static_cast<std::ptrdiff_t>(data.begin + data.size) - 300, 300, std::uint8_t{0});
+  correct_crc(shorter);
+  EXPECT_THAT(verdict(shorter), HasSubstr("damaged"));
+  std::vector<std::string> names = {"photo.jpg", "progressive.jpg", "rgb.png", "interlaced.png", "palette.png"};
+  if (webp_is_supported()) names.insert(names.end(), {"lossy.webp", "lossless.webp"});
+  for (const std::string& name : names) {
+    const Bytes good = bytes_of(kGoldenImages / name);
+    const Bytes noise = random_bytes(200, good.size());
+    for (std::size_t i = 0; i < 40; ++i) {
+      Bytes broken = good;
+      broken[broken.size() * (256 + noise[3 * i]) / 512 % broken.size()] ^=
+          static_cast<std::uint8_t>(noise[3 * i + 1] | 1);
+      (void)verdict(broken);
+    }
+  }
+}
+
+// A CMYK file without Adobe's marker is stored like one with it, and a zlib header may state a smaller window than is used.
+TEST(ImageDecoder, ReadsFilesThatSayTooLittle) {
+  const fs::path more = kGoldenImages.parent_path() / "preprocessed";
+  const Shape shape{3, 30, 30};
+  const auto pixels_of = [&](const fs::path& path) {
+    Bytes pixels(shape.size());
+    ImageDecoder decoder;
+    decoder.load(path);
+    decoder.decode([](const ImageSize& size) { return centre_region(size, 1); }, shape, pixels);
+    return pixels;
+  };
+  EXPECT_EQ(pixels_of(more / "cmyk-plain.jpg"), pixels_of(kGoldenImages / "cmyk.jpg"));
+  const Bytes window = pixels_of(more / "window.png");
+  EXPECT_GT(*std::max_element(window.begin(), window.end()), 100);
+  EXPECT_EQ(verdict(bytes_of(more / "window.png")), "readable");
 }
 
 TEST(ImageDecoder, WebpFilesAreReadOrRefused) {

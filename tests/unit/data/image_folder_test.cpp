@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <fstream>
@@ -43,8 +44,18 @@ void write_folder(const fs::path& root, const std::string& validation = "val") {
 
 ImageFolder open_train(const fs::path& root, std::int64_t allowed = 0, std::int64_t limit = 0) {
   const FolderListing listing = list_image_folder(root);
-  return {
-      listing.train, listing.classes, {.shape = {3, 32, 32}, .limit = limit}, std::make_shared<BadSamples>(allowed)};
+  return {listing.train,
+          listing.classes,
+          {.preprocessing = {.shape = {3, 32, 32}}, .limit = limit},
+          std::make_shared<BadSamples>(allowed)};
+}
+
+FolderOptions folder_of(const Shape& shape) { return {.preprocessing = {.shape = shape}}; }
+
+Bytes read_plain(const Dataset& data, std::int64_t index) {
+  Bytes pixels(data.shape().size());
+  data.read_plain(index, pixels);
+  return pixels;
 }
 
 Bytes read(const Dataset& data, std::int64_t index, std::int64_t* found = nullptr) {
@@ -75,7 +86,7 @@ TEST(ImageFolder, ClassesAreTheFoldersInSortedOrderAndFilesToo) {
 TEST(ImageFolder, ReadsTheMiddleOfEachFile) {
   const TemporaryFolder root;
   write_folder(root.path(), "test");
-  const DataSets data = open_dataset("folder", root.path().string(), 0, 0, 1, {.height = 24, .width = 24});
+  const DataSets data = open_dataset("folder", root.path().string(), 0, 0, 1, folder_of({3, 24, 24}));
   ASSERT_EQ(data.train->size(), 6);
   EXPECT_EQ(data.test->size(), 2);
   EXPECT_EQ(data.train->shape(), (Shape{3, 24, 24}));
@@ -92,7 +103,7 @@ TEST(ImageFolder, ReadsTheMiddleOfEachFile) {
         return Region{(118 - side) / 2, (90 - side) / 2, side, side};
       },
       by_region);
-  EXPECT_EQ(read(*data.train, 1), by_region);
+  EXPECT_EQ(read_plain(*data.train, 1), by_region);
   EXPECT_EQ(read(*data.train, 0), read(*data.train, 3));
   EXPECT_NE(read(*data.train, 0), read(*data.train, 2));
 }
@@ -101,9 +112,8 @@ TEST(ImageFolder, ReadsTheMiddleOfEachFile) {
 TEST(ImageFolder, ShapesMayBeRectanglesAndGrey) {
   const TemporaryFolder root;
   write_folder(root.path());
-  const DataSets colours = open_dataset("folder", root.path().string(), 0, 0, 1, {.height = 16, .width = 48});
-  const DataSets grey =
-      open_dataset("folder", root.path().string(), 0, 0, 1, {.height = 16, .width = 48, .channels = 1});
+  const DataSets colours = open_dataset("folder", root.path().string(), 0, 0, 1, folder_of({3, 16, 48}));
+  const DataSets grey = open_dataset("folder", root.path().string(), 0, 0, 1, folder_of({1, 16, 48}));
   ASSERT_EQ(colours.train->shape(), (Shape{3, 16, 48}));
   ASSERT_EQ(grey.train->shape(), (Shape{1, 16, 48}));
   Bytes by_region(colours.train->shape().size());
@@ -115,8 +125,8 @@ TEST(ImageFolder, ShapesMayBeRectanglesAndGrey) {
         return Region{(118 - width) / 2, (90 - height) / 2, width, height};
       },
       by_region);
+  EXPECT_EQ(read_plain(*colours.train, 1), by_region);
   const Bytes pixels = read(*colours.train, 1);
-  EXPECT_EQ(pixels, by_region);
   const Bytes levels = read(*grey.train, 1);
   for (std::size_t i = 0; i < levels.size(); ++i) {
     const double level = 0.299 * pixels[i] + 0.587 * pixels[i + 768] + 0.114 * pixels[i + 1536];
@@ -124,11 +134,88 @@ TEST(ImageFolder, ShapesMayBeRectanglesAndGrey) {
   }
 }
 
+// Evaluation reads the bytes of Pillow (tests/golden/make_preprocessed.py), however they are kept.
+TEST(ImageFolder, EvaluationReadsWhatPillowMakesOfThePicture) {
+  std::ifstream lines(kGoldenImages.parent_path() / "preprocessed" / "cases.txt");
+  std::string file;
+  Shape shape{3, 0, 0};
+  unsigned long crc = 0;
+  int count = 0;
+  while (lines >> file >> shape.height >> shape.width >> crc) {
+    if (file.ends_with(".webp") && !webp_is_supported()) continue;
+    const TemporaryFolder root;
+    for (const std::string split : {"train", "val"}) {
+      copy_image("../" + file, root.path() / split / "one" / fs::path(file).filename());
+    }
+    FolderOptions options = folder_of(shape);
+    for (const std::string& cache : {std::string("off"), (root.path() / "cache").string()}) {
+      options.image_cache = cache;
+      const DataSets data = open_dataset("folder", root.path().string(), 0, 0, 1, options);
+      for (const Dataset* split : {data.train.get(), data.test.get()}) {
+        const Bytes pixels = read(*split, 0);
+        EXPECT_EQ(crc32(0, pixels.data(), static_cast<uInt>(pixels.size())), crc)
+            << file << " to " << shape.height << "x" << shape.width << ", cache " << cache;
+      }
+    }
+    ++count;
+  }
+  EXPECT_GE(count, 60);
+}
+
+TEST(Preprocessing, IsSaidInWordsAndAsARecipe) {
+  Preprocessing p{.shape = {3, 224, 224}};
+  EXPECT_EQ(p.text(), "shorter side to 256, central 224, bilinear; those of 224x224 as they are");
+  EXPECT_EQ(p.recipe(),
+            R"({"color": "RGB", "height": 224, "width": 224, "crop": 0.875, "filter": "bilinear", "antialias": true, )"
+            R"("keep_if_size_matches": true, "exact": true})");
+  p = {.shape = {1, 40, 24}, .keeps_right_size = false, .exact = false};
+  EXPECT_EQ(
+      p.text(true),
+      "in evaluation central 87.5% of the largest 40x24 rectangle, bilinear; in grey; large ones shrunk while they are "
+      "decoded");
+  EXPECT_THAT(p.recipe(),
+              AllOf(HasSubstr(R"("color": "L", "height": 40, "width": 24)"), HasSubstr(R"("exact": false)")));
+}
+
+// With --fast-decode, and in runs of earlier versions, evaluation reads what training reads.
+TEST(ImageFolder, AFastEvaluationReadsWhatTrainingReads) {
+  const TemporaryFolder root;
+  write_folder(root.path());
+  FolderOptions options = folder_of({3, 24, 24});
+  const DataSets exact = open_dataset("folder", root.path().string(), 0, 0, 1, options);
+  options.preprocessing.exact = false;
+  const DataSets fast = open_dataset("folder", root.path().string(), 0, 0, 1, options);
+  EXPECT_EQ(read(*fast.train, 0), read_plain(*fast.train, 0));
+  EXPECT_EQ(read_plain(*fast.train, 0), read_plain(*exact.train, 0));
+  EXPECT_NE(read(*exact.train, 0), read(*fast.train, 0));
+}
+
+TEST(ImageFolder, APictureOfTheRightSizeIsReadAsItIs) {
+  const TemporaryFolder root;
+  write_folder(root.path());
+  FolderOptions options = folder_of({3, 90, 118});
+  Bytes stored(options.preprocessing.shape.size());
+  ImageDecoder decoder;
+  decoder.load(kGoldenImages / "rgb.png");
+  const Raster& raster =
+      decoder.decode({[](const ImageSize& size) { return centre_region(size, 1, size); }, {118, 90}});
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    const std::size_t plane = stored.size() / 3;
+    stored[i] = raster.pixels[i % plane * 3 + i / plane];
+  }
+  const DataSets data = open_dataset("folder", root.path().string(), 0, 0, 1, options);
+  EXPECT_EQ(read(*data.train, 1), stored);
+  EXPECT_EQ(read_plain(*data.train, 1), stored);
+  // Runs of earlier versions continue as they began.
+  options.preprocessing.keeps_right_size = options.preprocessing.exact = false;
+  EXPECT_NE(read(*open_dataset("folder", root.path().string(), 0, 0, 1, options).train, 1), stored);
+}
+
 TEST(ImageFolder, WebpFilesAreImagesWhereLibwebpIs) {
   const TemporaryFolder root;
   write_folder(root.path());
   copy_image("lossless.webp", root.path() / "train" / "b cat" / "4.WEBP");
-  const auto open = [&] { return open_dataset("folder", root.path().string(), 0, 0, 1, {.height = 48, .width = 48}); };
+  const auto open = [&] { return open_dataset("folder", root.path().string(), 0, 0, 1, folder_of({3, 48, 48})); };
   if (!webp_is_supported()) {
     EXPECT_THAT(error_of(ExitCode::data, [&] { open(); }),
                 AllOf(HasSubstr("b cat/4.WEBP"), HasSubstr("launch/setup --webp")));
@@ -225,7 +312,7 @@ TEST(ImageFolder, EvaluationLeavesOutClassesWithoutImages) {
   EXPECT_THAT(listing.warnings[0], HasSubstr("val has no image of 2 of the 4 classes ('cow', 'dog'), only 1 file "
                                              "(1 .bmp): evaluation leaves them out"));
   EXPECT_EQ(listing.test.files, (std::vector<ListedFile>{{"b cat/v.jpg", 0}, {"äpfel/v.jpg", 3}}));
-  const DataSets data = open_dataset("folder", root.path().string(), 0, 0, 1, {.height = 24, .width = 24});
+  const DataSets data = open_dataset("folder", root.path().string(), 0, 0, 1, folder_of({3, 24, 24}));
   EXPECT_EQ(data.test->classes(), 4);
   EXPECT_EQ(data.test->label(1), 3);
 }
@@ -241,7 +328,7 @@ TEST(ImageFolder, ValidEvaluatesBeforeTestUnlessTheRunIsOlder) {
     EXPECT_EQ(list_image_folder(root.path(), {.valid_evaluates = false}).test.folder, older);
   }
   EXPECT_THAT(list_image_folder(root.path()).unused, ElementsAre("valid", "validation", "test"));
-  const DataSets data = open_dataset("folder", root.path().string(), 0, 0, 1, {.height = 24, .width = 24});
+  const DataSets data = open_dataset("folder", root.path().string(), 0, 0, 1, folder_of({3, 24, 24}));
   EXPECT_THAT(data.evaluation, "val (valid, validation, test are not read)");
 }
 
@@ -275,7 +362,7 @@ TEST(ImageFolder, NamesMayBeAnyBytesAndComposedOrNot) {
   }
   copy_image("photo.jpg", root.path() / "train" / "\u00E9t\u00E9" / "1.jpg");
   copy_image("photo.jpg", root.path() / "val" / "e\u0301te\u0301" / "1.jpg");
-  const DataSets data = open_dataset("folder", root.path().string(), 0, 0, 1, {.height = 24, .width = 24});
+  const DataSets data = open_dataset("folder", root.path().string(), 0, 0, 1, folder_of({3, 24, 24}));
   EXPECT_THAT(data.train->class_names(), ElementsAre(R"(caf\xE8)", R"(caf\xE9)", "\u00E9t\u00E9"));
   EXPECT_EQ(data.test->class_names(), data.train->class_names());
   ASSERT_EQ(data.test->size(), 3);
@@ -316,7 +403,7 @@ TEST(ImageFolder, SpecialFilesAreRefusedAtOnceAndNeverWaitedFor) {
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   const auto open = [&](std::int64_t allowed) {
     return open_dataset("folder", root.path().string(), 0, 0, 1,
-                        {.height = 24, .width = 24, .max_bad_samples = allowed});
+                        {.preprocessing = {.shape = {3, 24, 24}}, .max_bad_samples = allowed});
   };
   EXPECT_THAT(error_of(ExitCode::data, [&] { open(0); }),
               HasSubstr("b cat/0.jpg: is not a regular file but a named pipe"));
@@ -346,7 +433,8 @@ TEST(ImageFolder, AClassWithoutAReadableImageIsRefusedInTrainAndLeftOutInEvaluat
   const TemporaryFolder root;
   write_folder(root.path());
   const auto open = [&] {
-    return open_dataset("folder", root.path().string(), 0, 0, 2, {.height = 24, .width = 24, .max_bad_samples = 9});
+    return open_dataset("folder", root.path().string(), 0, 0, 2,
+                        {.preprocessing = {.shape = {3, 24, 24}}, .max_bad_samples = 9});
   };
   write_file(root.path() / "train" / "äpfel" / "1.jpg", Bytes{1});
   EXPECT_EQ(open().train->size(), 6);

@@ -18,7 +18,7 @@ std::vector<std::uint8_t> image(const Dataset& data, std::int64_t index) {
 }
 
 TEST(Synthetic, HasImagesOfAnySize) {
-  const DataSets data = open_dataset("synthetic", "", 100, 30, 1, {.height = 37, .width = 37});
+  const DataSets data = open_dataset("synthetic", "", 100, 30, 1, {.preprocessing = {.shape = {3, 37, 37}}});
   EXPECT_EQ(data.train->shape(), (Shape{3, 37, 37}));
   EXPECT_EQ(data.train->size(), 100);
   EXPECT_EQ(data.test->size(), 30);
