@@ -46,6 +46,9 @@ void for_each_optional_key(State& state, Visit visit) {
   visit("fingerprint", state.fingerprint);
   visit("loss_scale", state.loss_scale);
   visit("loss_scale_since", state.loss_scale_since);
+  visit("bucket_bytes", state.bucket_bytes);
+  visit("bucket_ranks", state.bucket_ranks);
+  visit("pipeline_first", state.pipeline_first);
   visit("defaults", state.defaults);
 }
 

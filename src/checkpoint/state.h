@@ -52,6 +52,13 @@ struct TrainingState {
   double loss_scale = 0;
   std::int64_t loss_scale_since = 0;
 
+  // What was measured at the start of the run and determines the order of additions, besides the plan, where that is not fixed
+  // anyway (--deterministic): the bytes of gradients that are summed together on so many ranks, and the first stage of the
+  // network in each part of a pipeline. Checkpoints of older versions lack it.
+  std::int64_t bucket_bytes = 0;  // 0: not measured
+  int bucket_ranks = 0;
+  std::vector<std::int64_t> pipeline_first;
+
   // The revision of the defaults that the run began with (options/defaults.h).
   int defaults = 0;
 

@@ -5,8 +5,9 @@
 //
 // A transport (self.h, mpi.h, threads.h) only moves messages; every collective is implemented once, here, on top of
 // exchange(). Therefore all transports give the same results, and errors name the rank that does not respond. Each rank
-// sends about log2(size) messages per collective. Collectives are meant for control messages and short arrays; reduce.h
-// sums gradients.
+// sends about log2(size) messages per collective, and no collective but all_gather() sends more bytes per rank the more ranks
+// there are, except by that factor (docs/performance.md has the counts). Collectives are meant for control messages and short
+// arrays; reduce.h sums gradients.
 //
 // Rules for callers:
 // - All ranks call the same operations in the same order, with the same sizes.
@@ -42,6 +43,12 @@ struct Incoming {
   int from = 0;
 };
 
+// What a rank has sent.
+struct MessageCount {
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;
+};
+
 class Communicator {
  public:
   Communicator() = default;
@@ -58,15 +65,23 @@ class Communicator {
   void broadcast(std::span<std::byte> data, int root);
   // The root's text, on all ranks; what the others pass is ignored.
   std::string broadcast_text(const std::string& text, int root);
-  // Combines the ranks' arrays elementwise in rank order, with bit-identical results on all ranks. Min and max of
-  // doubles propagate NaN. Each rank receives the arrays of all ranks.
+  // Combines the ranks' arrays elementwise, with bit-identical results on all ranks: sums of doubles in rank order. Min and
+  // max of doubles propagate NaN.
   void all_reduce(std::span<double> values, ReduceOp op);
   void all_reduce(std::span<std::int64_t> values, ReduceOp op);
+  // The sum of the arrays in an order that is fixed for a number of ranks, with bit-identical results on all: of few ranks in rank
+  // order, of more along a tree, in fewer messages and bytes than all_reduce().
+  void tree_sum(std::span<double> values);
   // Concatenates the ranks' arrays in rank order; all.size() == mine.size() * size(). `operation` names the work in
   // errors.
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, const char* operation = "all_gather");
-  // The texts of all ranks, of any length, in rank order.
+  // The same on rank 0 only; the others pass an empty `all` (binomial tree).
+  void gather(std::span<const std::byte> mine, std::span<std::byte> all, const char* operation = "gather");
+  // The texts of all ranks, of any length, in rank order. Equal texts of consecutive ranks, such as those of a host, are sent
+  // once.
   std::vector<std::string> all_gather_text(const std::string& mine, const char* operation);
+  // The same on rank 0 only; nothing on the others.
+  std::vector<std::string> gather_text(const std::string& mine, const char* operation);
 
   void send(std::span<const std::byte> data, int to);
   void receive(std::span<std::byte> data, int from);
@@ -90,6 +105,9 @@ class Communicator {
   // its core with no other; a thread that waits beside compute on the same core sets 0.
   void set_eager_seconds(double seconds) { eager_seconds_ = seconds; }
   double eager_seconds() const { return eager_seconds_; }
+
+  // By this object so far.
+  const MessageCount& sent() const { return sent_; }
 
   // Makes this rank's present and later waits throw. May be called from any thread: an owner uses it to free a thread
   // that waits for ranks which will not respond.
@@ -116,18 +134,31 @@ class Communicator {
   friend class GroupCommunicator;  // uses the transport of another communicator (group.h)
 
   template <class T>
-  void all_reduce_in_rank_order(std::span<T> values, ReduceOp op);
+  void reduce_gathered(std::span<T> values, ReduceOp op);
+  template <class T>
+  void reduce_by_doubling(std::span<T> values, ReduceOp op);
+  void transpose(std::span<const double> values);
+  void sum_in_rank_order(std::span<double> values);
+  void all_gather_parts(std::span<const double> own, std::span<double> all);
+  void send_text(const std::string& text, std::span<const int> to, const char* operation);
+  std::string receive_text(int from, const char* operation);
+  std::string packed_texts(const std::string& mine, const char* operation);
   void throw_if_unusable(const char* operation) const;
   void fail(const std::string& why) noexcept;
 
   double timeout_ = 600;
   double eager_seconds_ = 1e-3;
   std::atomic<bool> interrupted_ = false;
+  MessageCount sent_;
   std::string failure_;  // the first error; no call works after it
   // Kept between calls, so that a step allocates nothing.
   std::vector<Outgoing> outgoing_;
   std::vector<std::byte> gathered_;
   std::vector<std::byte> from_here_;  // blocks of an all_gather, this rank's first
+  // Of a sum in rank order: the parts of this rank's array by their distance, and those that travel.
+  std::vector<double> parts_;
+  std::vector<double> packed_;
+  std::vector<double> arriving_;
 };
 
 // "rank 3" or "ranks 1, 2".

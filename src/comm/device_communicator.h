@@ -35,6 +35,7 @@ struct SumOrder {
   // Each rank gets only its part of a sum of gradients: of those on its host, the one that HostShare::part() says.
   // Reduction::ring only, by messages from host memory.
   bool scatter = false;
+  bool one_ring_if_uneven = false;  // plan_rings()
 };
 
 // When a sum is computed.

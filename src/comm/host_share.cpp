@@ -9,7 +9,7 @@
 namespace ddp {
 
 std::unique_ptr<HostShare> HostShare::open(Communicator& ranks, std::span<const int> hosts, std::size_t bytes) {
-  Rings rings = plan_rings(ranks.rank(), hosts);
+  Rings rings = plan_rings(ranks.rank(), hosts, /*one_ring_if_uneven=*/true);
   if (rings.local.size() == 1) return nullptr;
   // All of it is the block of the first rank.
   auto memory = std::make_shared<const SharedMemory>(ranks, rings.local.place == 0 ? bytes : 0);

@@ -17,14 +17,15 @@ MessageSums::MessageSums(Communicator& ranks, const SumOrder& order)
   if (algorithm_ == Reduction::tree) tree_.emplace(make_shard_tree(ranks, order.shards, order.shard_counts));
   const auto size = static_cast<std::size_t>(ranks.size());
   DDP_ASSERT(order.hosts.empty() || order.hosts.size() == size);
-  rings_ = plan_rings(ranks.rank(), order.hosts.empty() ? std::vector<int>(size) : order.hosts);
+  rings_ =
+      plan_rings(ranks.rank(), order.hosts.empty() ? std::vector<int>(size) : order.hosts, order.one_ring_if_uneven);
   if (ranks.size() > 1) channel_ = ranks.duplicate();
 }
 
 std::string MessageSums::order_name() const {
   switch (algorithm_) {
     case Reduction::ring:
-      if (rings_.local.size() == 1) return "a ring of messages";
+      if (rings_.most_local == 1) return "a ring of messages";
       return fmt::format("{} within {}", shared_.empty() ? "messages" : "shared memory",
                          rings_.across.size() == 1 ? "the host" : "hosts and rings between them");
     case Reduction::root:
@@ -37,7 +38,7 @@ std::string MessageSums::order_name() const {
 
 Memory MessageSums::allocate(std::size_t bytes) {
   const bool shares = algorithm_ == Reduction::ring || (tree_ && tree_->one_of_each() && rings_.across.size() == 1);
-  if (channel_ == nullptr || !shares || rings_.local.size() == 1) return {};
+  if (channel_ == nullptr || !shares || rings_.most_local == 1) return {};
   auto shared = std::make_shared<const SharedMemory>(*channel_, bytes);
   std::int64_t all = 1;
   for (const int rank : rings_.local.ranks) all = std::min<std::int64_t>(all, shared->of(rank).empty() ? 0 : 1);
@@ -106,7 +107,7 @@ void MessageSums::add(std::span<Bf16> values) {
 }
 
 void MessageSums::add(std::span<double> values) {
-  if (channel_ != nullptr) channel_->all_reduce(values, ReduceOp::sum);
+  if (channel_ != nullptr) channel_->tree_sum(values);
 }
 
 void MessageSums::set_eager_seconds(double seconds) {

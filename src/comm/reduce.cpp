@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <numeric>
+#include <optional>
 
 #include "backend/arithmetic.h"
 #include "base/error.h"
@@ -10,18 +12,21 @@
 namespace ddp {
 namespace {
 
+int place_in(const Ring& ring, int place) {
+  const int size = ring.size();
+  return (place % size + size) % size;
+}
+
 // The slice of `data` that belongs to the place `index` of a ring, modulo its size.
 template <class T>
 std::span<T> slice(std::span<T> data, const Ring& ring, int index) {
-  const int size = ring.size();
-  const Range range = part(static_cast<std::int64_t>(data.size()), size, (index % size + size) % size);
+  const int place = place_in(ring, index);
+  if (place >= ring.parts) return {};
+  const Range range = part(static_cast<std::int64_t>(data.size()), ring.parts, place);
   return data.subspan(static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.size()));
 }
 
-int rank_at(const Ring& ring, int place) {
-  const int size = ring.size();
-  return ring.ranks[static_cast<std::size_t>((place % size + size) % size)];
-}
+int rank_at(const Ring& ring, int place) { return ring.ranks[static_cast<std::size_t>(place_in(ring, place))]; }
 
 constexpr auto kBlock = static_cast<std::size_t>(kSumBlock);
 
@@ -55,40 +60,58 @@ constexpr int kPeers = 16;
 constexpr std::size_t kShortSlice = std::size_t{32} << 10U;
 
 // Every rank of `ring` sends to the one `distance` places after it and receives from the one as far before it, for all distances
-// from `first` on at the same time. in(distance) and out(distance) are the memory of the messages.
+// from `first` on at the same time. out(distance) and in(distance) are the memory of the messages; a message without a slice,
+// because its place has none, is not sent.
 template <class Out, class In>
 void exchange_directly(Communicator& communicator, const Ring& ring, int first, Out out, In in) {
   std::array<Outgoing, kPeers> outgoing;
   std::array<Incoming, kPeers> incoming;
-  std::size_t count = 0;
-  for (int distance = first; distance < std::min(first + kPeers, ring.size()); ++distance, ++count) {
-    outgoing[count] = {std::as_bytes(out(distance)), rank_at(ring, ring.place + distance)};
-    incoming[count] = {std::as_writable_bytes(in(distance)), rank_at(ring, ring.place - distance)};
+  std::size_t sent = 0;
+  std::size_t received = 0;
+  for (int distance = first; distance < std::min(first + kPeers, ring.size()); ++distance) {
+    if (const auto slice = out(distance)) {
+      outgoing[sent++] = {std::as_bytes(*slice), rank_at(ring, ring.place + distance)};
+    }
+    if (const auto slice = in(distance)) {
+      incoming[received++] = {std::as_writable_bytes(*slice), rank_at(ring, ring.place - distance)};
+    }
   }
-  communicator.exchange(std::span(outgoing).first(count), std::span(incoming).first(count), "a sum of gradients");
+  communicator.exchange(std::span(outgoing).first(sent), std::span(incoming).first(received), "a sum of gradients");
 }
 
 // The rank at place i adds what the others have of slice i.
 template <class T>
 void reduce_scatter_directly(Communicator& communicator, const Ring& ring, std::span<T> data, std::span<T> scratch) {
+  using Slice = std::optional<std::span<T>>;
   const std::span<T> own = slice(data, ring, ring.place);
   for (int first = 1; first < ring.size(); first += kPeers) {
     const int count = std::min(kPeers, ring.size() - first);
     exchange_directly(
-        communicator, ring, first, [&](int distance) { return slice(data, ring, ring.place + distance); },
+        communicator, ring, first,
         [&](int distance) {
-          return scratch.subspan(static_cast<std::size_t>(distance - first) * own.size(), own.size());
+          const int place = ring.place + distance;
+          return place_in(ring, place) < ring.parts ? Slice(slice(data, ring, place)) : std::nullopt;
+        },
+        [&](int distance) {
+          if (!ring.has_slice()) return Slice();
+          return Slice(scratch.subspan(static_cast<std::size_t>(distance - first) * own.size(), own.size()));
         });
+    if (!ring.has_slice()) continue;
     add_several(own, count, [&](int i) { return scratch.data() + static_cast<std::size_t>(i) * own.size(); });
   }
 }
 
 template <class T>
 void all_gather_directly(Communicator& communicator, const Ring& ring, std::span<T> data) {
+  using Slice = std::optional<std::span<T>>;
   for (int first = 1; first < ring.size(); first += kPeers) {
     exchange_directly(
-        communicator, ring, first, [&](int) { return slice(data, ring, ring.place); },
-        [&](int distance) { return slice(data, ring, ring.place - distance); });
+        communicator, ring, first,
+        [&](int) { return ring.has_slice() ? Slice(slice(data, ring, ring.place)) : std::nullopt; },
+        [&](int distance) {
+          const int place = ring.place - distance;
+          return place_in(ring, place) < ring.parts ? Slice(slice(data, ring, place)) : std::nullopt;
+        });
   }
 }
 
@@ -105,6 +128,7 @@ template <class T>
 void reduce_scatter_in_memory(Communicator& communicator, const Rings& rings, std::span<T> data,
                               const WithinHost& within) {
   meet_on_host(communicator, rings);
+  if (!rings.local.has_slice()) return;
   const std::span<T> own = slice(data, rings.local, rings.local.place);
   const std::ptrdiff_t begin = own.data() - data.data();
   add_several(own, rings.local.size() - 1, [&](int i) { return read_from<T>(rings.local, within, i + 1) + begin; });
@@ -115,6 +139,7 @@ void all_gather_in_memory(Communicator& communicator, const Rings& rings, std::s
   meet_on_host(communicator, rings);
   for (int distance = 1; distance < rings.local.size(); ++distance) {
     const std::span<T> to = slice(data, rings.local, rings.local.place - distance);
+    if (to.empty()) continue;
     std::copy_n(read_from<T>(rings.local, within, distance) + (to.data() - data.data()), to.size(), to.data());
   }
 }
@@ -143,7 +168,7 @@ void all_gather(Communicator& communicator, const Ring& ring, std::span<T> data)
 
 // Whether hosts exchange the slices of so many elements of data directly; the same on all ranks.
 bool hosts_exchange_directly(const Rings& rings, std::size_t elements) {
-  const std::size_t ranks = rings.local.ranks.size() * rings.across.ranks.size();
+  const auto ranks = static_cast<std::size_t>(rings.local.parts) * rings.across.ranks.size();
   return rings.across.size() <= kPeers + 1 && elements <= kShortSlice * ranks;
 }
 
@@ -159,7 +184,9 @@ void sum_over(Communicator& communicator, const Rings& rings, std::span<T> data,
     reduce_scatter_directly(communicator, rings.local, data, scratch);
   }
   const std::span<T> own = slice(data, rings.local, rings.local.place);
-  if (hosts_exchange_directly(rings, data.size())) {
+  if (!rings.local.has_slice()) {
+    // The others sum between the hosts.
+  } else if (hosts_exchange_directly(rings, data.size())) {
     reduce_scatter_directly(communicator, rings.across, own, scratch);
     all_gather_directly(communicator, rings.across, own);
   } else {
@@ -174,46 +201,49 @@ void sum_over(Communicator& communicator, const Rings& rings, std::span<T> data,
   }
 }
 
-Ring ring_of(std::vector<int> ranks, int rank) {
+Ring ring_of(std::vector<int> ranks, int rank, int parts) {
   const auto place = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
-  return {std::move(ranks), place};
+  return {std::move(ranks), place, parts};
 }
 
 }  // namespace
 
-Rings plan_rings(int rank, std::span<const int> hosts) {
+Rings plan_rings(int rank, std::span<const int> hosts, bool one_ring_if_uneven) {
   DDP_ASSERT(rank >= 0 && rank < static_cast<int>(hosts.size()));
-  std::vector<std::vector<int>> by_host;
-  std::vector<int> numbers;
-  for (std::size_t other = 0; other < hosts.size(); ++other) {
-    const auto found = std::find(numbers.begin(), numbers.end(), hosts[other]);
-    const auto host = static_cast<std::size_t>(found - numbers.begin());
-    if (found == numbers.end()) {
-      numbers.push_back(hosts[other]);
-      by_host.emplace_back();
-    }
-    by_host[host].push_back(static_cast<int>(other));
+  std::map<int, std::vector<int>> by_host;
+  for (std::size_t other = 0; other < hosts.size(); ++other) by_host[hosts[other]].push_back(static_cast<int>(other));
+  std::size_t least = hosts.size();
+  std::size_t most = 1;
+  for (const auto& [host, ranks] : by_host) {
+    least = std::min(least, ranks.size());
+    most = std::max(most, ranks.size());
   }
-  const bool even = std::all_of(by_host.begin(), by_host.end(),
-                                [&](const std::vector<int>& ranks) { return ranks.size() == by_host[0].size(); });
-  if (!even) {
+  if (one_ring_if_uneven && least != most) {
     std::vector<int> all(hosts.size());
     std::iota(all.begin(), all.end(), 0);
-    return {ring_of({rank}, rank), ring_of(std::move(all), rank)};
+    const int size = static_cast<int>(all.size());
+    return {ring_of({rank}, rank, 1), ring_of(std::move(all), rank, size), 1};
   }
-  const auto own = static_cast<std::size_t>(
-      std::find(numbers.begin(), numbers.end(), hosts[static_cast<std::size_t>(rank)]) - numbers.begin());
   Rings rings;
-  rings.local = ring_of(by_host[own], rank);
+  rings.most_local = static_cast<int>(most);
+  rings.local = ring_of(by_host[hosts[static_cast<std::size_t>(rank)]], rank, static_cast<int>(least));
+  if (!rings.local.has_slice()) {
+    rings.across = ring_of({rank}, rank, 1);
+    return rings;
+  }
+  // In the order of the hosts' first ranks.
+  std::vector<std::vector<int>> in_order;
+  for (auto& [host, ranks] : by_host) in_order.push_back(std::move(ranks));
+  std::sort(in_order.begin(), in_order.end());
   std::vector<int> across;
-  for (const std::vector<int>& ranks : by_host) across.push_back(ranks[static_cast<std::size_t>(rings.local.place)]);
-  rings.across = ring_of(std::move(across), rank);
+  for (const std::vector<int>& ranks : in_order) across.push_back(ranks[static_cast<std::size_t>(rings.local.place)]);
+  rings.across = ring_of(std::move(across), rank, static_cast<int>(in_order.size()));
   return rings;
 }
 
 std::size_t ring_scratch_elements(std::size_t elements, const Rings& rings, bool in_memory) {
   const auto largest = [](std::size_t count, const Ring& ring) {
-    return static_cast<std::size_t>(part(static_cast<std::int64_t>(count), ring.size(), 0).size());
+    return static_cast<std::size_t>(part(static_cast<std::int64_t>(count), ring.parts, 0).size());
   };
   const auto at_once = [&](std::size_t count, const Ring& ring) {
     return static_cast<std::size_t>(std::min(kPeers, ring.size() - 1)) * largest(count, ring);
@@ -225,7 +255,8 @@ std::size_t ring_scratch_elements(std::size_t elements, const Rings& rings, bool
 }
 
 Range part_of_host(const Rings& rings, std::int64_t elements) {
-  return part(elements, rings.local.size(), rings.local.place);
+  if (!rings.local.has_slice()) return {elements, elements};
+  return part(elements, rings.local.parts, rings.local.place);
 }
 
 void ring_sum(Communicator& communicator, const Rings& rings, std::span<float> data, std::span<float> scratch,
@@ -238,11 +269,13 @@ void ring_sum(Communicator& communicator, const Rings& rings, std::span<Bf16> da
   sum_over(communicator, rings, data, scratch, within);
 }
 
+// As Communicator::barrier().
 void meet_on_host(Communicator& communicator, const Rings& rings) {
-  for (int first = 1; first < rings.local.size(); first += kPeers) {
-    exchange_directly(
-        communicator, rings.local, first, [](int) { return std::span<const float>(); },
-        [](int) { return std::span<float>(); });
+  const Ring& ring = rings.local;
+  for (int distance = 1; distance < ring.size(); distance *= 2) {
+    const Outgoing outgoing{{}, rank_at(ring, ring.place + distance)};
+    const Incoming incoming{{}, rank_at(ring, ring.place - distance)};
+    communicator.exchange(std::span(&outgoing, 1), std::span(&incoming, 1), "a sum of gradients");
   }
 }
 

@@ -10,7 +10,8 @@
 //   much data: in a ring a rank that has all its slices would compute, while another one on the same core still has to
 //   pass some on. On H hosts with several ranks each, the ranks of a host first reduce-scatter among themselves, each
 //   then sums its slice along a ring of one rank per host, and the host gathers the slices: its link carries 2 (H-1)/H of
-//   the data (as "2D" reductions do; Mikami et al., arXiv:1811.05233). Up to 17 hosts exchange short slices directly as well.
+//   the data (as "2D" reductions do; Mikami et al., arXiv:1811.05233). If hosts have different numbers of ranks, only as many
+//   ranks of each have slices as the smallest host has. Up to 17 hosts exchange short slices directly as well.
 //   Ranks of a host that can read each other's memory send no data: each adds its slice from where the others have it.
 // root: rank 0 receives all the data, adds them in rank order and broadcasts the sum, as in textbook
 //   examples. Rank 0's link carries N times the data, so it is slow; it serves as a baseline.
@@ -33,7 +34,9 @@ namespace ddp {
 struct Ring {
   std::vector<int> ranks;
   int place = 0;  // of this rank
+  int parts = 1;  // into which data are divided: the slices of the ranks at the first places
 
+  bool has_slice() const { return place < parts; }
   int size() const { return static_cast<int>(ranks.size()); }
 };
 
@@ -41,11 +44,12 @@ struct Rings {
   Ring local;  // the ranks of this rank's host, which exchange directly, or this rank alone
   // The ranks with the same place on their hosts, or all ranks. If their slices are short, they exchange directly.
   Ring across;
+  int most_local = 1;  // ranks of the host that has most; 1 if they are all in one ring
 };
 
-// `hosts`: a number for each rank, equal on the same host. Two levels if all hosts have the same number of ranks; otherwise one
-// ring of all ranks.
-Rings plan_rings(int rank, std::span<const int> hosts);
+// `hosts`: a number for each rank, equal on the same host. Two levels; or with `one_ring_if_uneven` one ring of all ranks if
+// hosts have different numbers of them, in whose order runs add that began before there were two levels for these as well.
+Rings plan_rings(int rank, std::span<const int> hosts, bool one_ring_if_uneven = false);
 
 // The number of scratch elements that ring_sum() needs for `elements` of data; `in_memory`: with WithinHost::at.
 std::size_t ring_scratch_elements(std::size_t elements, const Rings& rings, bool in_memory = false);

@@ -77,7 +77,7 @@ void write_trace(const Trainer& trainer, Communicator& ranks, const Ranks& where
   }
   const std::string mine = trace_events({ranks.rank(), where.topology.host_name(), clock, trainer.last_steps(),
                                          trainer.last_loads(), std::move(kernels)});
-  const std::vector<std::string> all = ranks.all_gather_text(mine, "the trace");
+  const std::vector<std::string> all = ranks.gather_text(mine, "the trace");
   if (ranks.rank() != 0) return;
   try {
     replace_file(run_directory(options) / "trace.json", trace_file(all), ExitCode::checkpoint);

@@ -22,15 +22,13 @@ void check_same_on_all_ranks(Communicator& communicator, const ReducerConfig& co
     fingerprint = static_cast<std::int64_t>((static_cast<std::uint64_t>(fingerprint) ^ bucket.begin) * 1099511628211U);
   }
   plan.push_back(fingerprint);
-  std::vector<std::int64_t> plans(plan.size() * static_cast<std::size_t>(communicator.size()));
-  communicator.all_gather(std::as_bytes(std::span(plan)), std::as_writable_bytes(std::span(plans)));
-  for (int rank = 0; rank < communicator.size(); ++rank) {
-    const auto begin = plans.begin() + static_cast<std::ptrdiff_t>(plan.size()) * rank;
-    check(std::equal(plan.begin(), plan.end(), begin), ExitCode::internal,
-          "internal error: rank {} has other gradient buckets; start all ranks with the same program and "
-          "options",
-          rank);
-  }
+  std::vector<std::int64_t> first = plan;
+  communicator.broadcast(std::as_writable_bytes(std::span(first)), 0);
+  std::int64_t differs = plan == first ? communicator.size() : communicator.rank();
+  communicator.all_reduce(std::span(&differs, 1), ReduceOp::min);
+  check(differs == communicator.size(), ExitCode::internal,
+        "internal error: rank {} has other gradient buckets; start all ranks with the same program and options",
+        differs);
 }
 
 }  // namespace

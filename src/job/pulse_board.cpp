@@ -20,23 +20,46 @@ void PulseBoard::note_own(const Pulse& pulse, double clock) {
     std::fill(seen_.begin(), seen_.end(), Seen{clock, clock});
     begun_ = true;
   }
-  note(rank_, pulse, clock);
+  seen_[rank_].tick = clock;
+  if (pulse.beats != table_[rank_].beats) seen_[rank_].beat = clock;
+  table_[rank_] = pulse;
 }
 
-void PulseBoard::merge(std::span<const Pulse> table, double clock) {
-  DDP_ASSERT(table.size() == table_.size());
-  for (std::size_t rank = 0; rank < table.size(); ++rank) {
-    if (rank != rank_ && table[rank].ticks > table_[rank].ticks) note(rank, table[rank], clock);
+void PulseBoard::merge(int rank, const Pulse& pulse, double tick_age, double beat_age, double clock) {
+  const auto place = static_cast<std::size_t>(rank);
+  DDP_ASSERT(place < table_.size());
+  if (place == rank_ || pulse.ticks <= table_[place].ticks) return;
+  seen_[place].tick = clock - tick_age;
+  if (pulse.beats != table_[place].beats && clock - beat_age > seen_[place].beat) {
+    seen_[place].beat = clock - beat_age;
+    progress_elsewhere_ = std::max(progress_elsewhere_, seen_[place].beat);
+  }
+  table_[place] = pulse;
+}
+
+void PulseBoard::hear_only(std::span<const int> ranks) {
+  heard_.assign(table_.size(), false);
+  heard_[rank_] = true;
+  for (const int rank : ranks) heard_[static_cast<std::size_t>(rank)] = true;
+}
+
+void PulseBoard::presume_heard(double clock) {
+  for (std::size_t rank = 0; rank < heard_.size(); ++rank) {
+    if (!heard_[rank]) seen_[rank].tick = clock;
   }
 }
 
-void PulseBoard::note(std::size_t rank, const Pulse& pulse, double clock) {
-  seen_[rank].tick = clock;
-  if (pulse.beats != table_[rank].beats) {
-    seen_[rank].beat = clock;
-    if (rank != rank_) progress_elsewhere_ = clock;
+void PulseBoard::forget_others() {
+  for (std::size_t rank = 0; rank < heard_.size(); ++rank) {
+    if (heard_[rank]) continue;
+    table_[rank] = {};
+    reports_[rank] = {};
   }
-  table_[rank] = pulse;
+}
+
+void PulseBoard::note_progress(double clock) {
+  progress_at_ = std::max(progress_at_, clock);
+  progress_elsewhere_ = std::max(progress_elsewhere_, clock);
 }
 
 void PulseBoard::note_report(int rank, const Report& report) {
@@ -44,20 +67,14 @@ void PulseBoard::note_report(int rank, const Report& report) {
   if (report.ticks >= known.ticks) known = report;
 }
 
-void PulseBoard::merge_reports(std::span<const Report> reports) {
-  DDP_ASSERT(reports.size() == reports_.size());
-  for (std::size_t rank = 0; rank < reports.size(); ++rank) {
-    if (rank != rank_) note_report(static_cast<int>(rank), reports[rank]);
-  }
-}
-
 double PulseBoard::seconds_still(double clock) const {
-  double latest = seen_.front().beat;
+  double latest = std::max(progress_at_, seen_.front().beat);
   for (const Seen& seen : seen_) latest = std::max(latest, seen.beat);
   return clock - latest;
 }
 
 bool PulseBoard::long_work(double seconds, double clock) const {
+  if (clock - long_work_at_ < seconds) return true;
   for (std::size_t rank = 0; rank < table_.size(); ++rank) {
     if (table_[rank].long_work != 0 && clock - seen_[rank].tick < seconds) return true;
   }
@@ -87,7 +104,10 @@ std::optional<Finding> PulseBoard::find_culprits(const Patience& patience, doubl
     return finding;
   }
   const auto moves = [&](const Seen& seen) { return clock - seen.beat < patience.stuck; };
-  if (std::any_of(seen_.begin(), seen_.end(), moves)) return std::nullopt;
+  if (clock - progress_at_ < patience.stuck || std::any_of(seen_.begin(), seen_.end(), moves)) return std::nullopt;
+  // What the ranks wait for is on its way.
+  const auto unknown = [](const Pulse& pulse) { return pulse.ticks == 0; };
+  if (!heard_.empty() && std::any_of(table_.begin(), table_.end(), unknown)) return std::nullopt;
   if (blame(Finding::Kind::stuck, [&](std::size_t rank) { return table_[rank].waits == 0; })) return finding;
   blame(Finding::Kind::cycle, [](std::size_t) { return true; });
   return finding;

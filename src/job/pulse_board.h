@@ -1,11 +1,11 @@
 // Which ranks are alive, which make progress, and which one the others wait for; pure logic for the watchdog.
 //
 //   PulseBoard board(rank, size);
-//   const std::vector<Pulse> received;   // the table of another rank
-//   const std::vector<Report> reports;   // and what it knows of their work
+//   const Pulse received;    // of rank 3, by way of another one
+//   const Report report;     // and what it does
 //   board.note_own({.beats = heartbeats(), .waits = true, .peer = 2}, clock);   // a few times a second
-//   board.merge(received, clock);                                  // pulses spread from rank to rank
-//   board.merge_reports(reports);                                  // if nothing progresses: what the ranks are doing
+//   board.merge(3, received, /*tick_age=*/0.2, /*beat_age=*/0.3, clock);        // pulses spread from rank to rank
+//   board.note_report(3, report);                                  // if nothing progresses: what the ranks are doing
 //   if (const auto finding = board.find_culprits({.silent = 60, .stuck = 600}, clock)) ...
 //
 // A rank that makes no progress because it waits for others is excused by them. The rank to blame is one without an
@@ -66,12 +66,21 @@ class PulseBoard {
 
   // `clock`: seconds in which this process was awake.
   void note_own(const Pulse& pulse, double clock);
-  void merge(std::span<const Pulse> table, double clock);
+  // The pulse of a rank, if it is newer than what is known; with the seconds since it was sent, and since its last progress.
+  void merge(int rank, const Pulse& pulse, double tick_age, double beat_age, double clock);
   std::span<const Pulse> table() const { return table_; }
   void note_report(int rank, const Report& report);
-  void merge_reports(std::span<const Report> reports);
   std::span<const Report> reports() const { return reports_; }
   bool all_leave() const;
+
+  // If there are too many ranks to hear all (job/pulse_spread.h): those that are heard, in order of sources.
+  void hear_only(std::span<const int> ranks);
+  // The others are taken as heard; what else was known of them is out of date.
+  void presume_heard(double clock);
+  void forget_others();
+  // Some other rank has made progress, or was at work that is known to take long, at this time.
+  void note_progress(double clock);
+  void note_long_work(double clock) { long_work_at_ = clock; }
 
   // The ranks to blame if some rank was silent, or no rank made progress, for so long.
   std::optional<Finding> find_culprits(const Patience& patience, double clock) const;
@@ -90,13 +99,15 @@ class PulseBoard {
     double tick = 0;  // when the last new pulse came
     double beat = 0;  // when the last progress was seen
   };
-  void note(std::size_t rank, const Pulse& pulse, double clock);
 
   std::size_t rank_;
   std::vector<Pulse> table_;
   std::vector<Report> reports_;
   std::vector<Seen> seen_;
+  std::vector<bool> heard_;  // empty: all
   bool begun_ = false;
+  double progress_at_ = -1e18;  // of any rank, heard or not
+  double long_work_at_ = -1e18;
   double progress_elsewhere_ = -1e18;
 };
 

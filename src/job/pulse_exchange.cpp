@@ -6,13 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <exception>
 #include <mutex>
-#include <set>
+#include <optional>
+#include <span>
 #include <sstream>
 #include <stop_token>
 #include <thread>
@@ -25,6 +24,7 @@
 #include "base/position.h"
 #include "comm/mpi_check.h"
 #include "job/exchange.h"
+#include "job/pulse_spread.h"
 #include "job/siblings.h"
 #include "job/thread_states.h"
 
@@ -34,10 +34,8 @@ namespace {
 constexpr double kSecondsBetweenPulses = 0.25;
 constexpr auto kPollEvery = std::chrono::milliseconds(50);
 constexpr auto kPollAtTheEnd = std::chrono::milliseconds(1);
-// With up to this many ranks, each sends to all others.
-constexpr int kFewRanks = 16;
-// Without progress for so long, the ranks send reports too.
-constexpr double kReportAfter = 1;
+// Without a pulse for so long, a rank of this host may be stopped.
+constexpr double kMissingAfter = 1;
 constexpr int kTag = 0;
 
 struct RankPlace {
@@ -69,12 +67,6 @@ Known& known() {
   return *instance;
 }
 
-std::vector<int> distances_of(int size) {
-  std::set<int> distances;
-  for (int d = 1; d < size; d = size <= kFewRanks ? d + 1 : d * 2) distances.insert({d, size - d});
-  return {distances.begin(), distances.end()};
-}
-
 // What this process can tell about itself, or about another one of its host that is stopped.
 Report report_of(pid_t process, const std::string& doing, bool file_call) {
   const ThreadStates states = thread_states(process);
@@ -87,38 +79,12 @@ Report report_of(pid_t process, const std::string& doing, bool file_call) {
 
 bool is_stopped_state(char state) { return state == 'T' || state == 't'; }
 
-// A table being sent to or received from one rank: the pulses of all ranks and one more, which tells whether this is the
-// last table; then, if nothing progresses, their reports.
+// What is being sent to or received from one rank (job/pulse_spread.h).
 struct Link {
-  Link(int other, int ranks)
-      : rank(other),
-        pulses(static_cast<std::size_t>(ranks) + 1),
-        reports(static_cast<std::size_t>(ranks)),
-        bytes(most_bytes()) {}
-
-  int rank;
-  std::vector<Pulse> pulses;
-  std::vector<Report> reports;
+  int rank = 0;
   std::vector<std::byte> bytes;
   MPI_Request request = MPI_REQUEST_NULL;
-  bool last = false;  // the last table has been handed to MPI, or received
-
-  std::size_t pulse_bytes() const { return pulses.size() * sizeof(Pulse); }
-  std::size_t most_bytes() const { return pulse_bytes() + reports.size() * sizeof(Report); }
-  // To `bytes`; returns how many.
-  std::size_t pack(bool with_reports) {
-    std::memcpy(bytes.data(), pulses.data(), pulse_bytes());
-    if (!with_reports) return pulse_bytes();
-    std::memcpy(bytes.data() + pulse_bytes(), reports.data(), reports.size() * sizeof(Report));
-    return most_bytes();
-  }
-  // From `bytes`; returns whether there are reports.
-  bool unpack(std::size_t count) {
-    std::memcpy(pulses.data(), bytes.data(), pulse_bytes());
-    if (count < most_bytes()) return false;
-    std::memcpy(reports.data(), bytes.data() + pulse_bytes(), reports.size() * sizeof(Report));
-    return true;
-  }
+  bool last = false;  // the last message has been handed to MPI, or received
 };
 
 }  // namespace
@@ -135,16 +101,15 @@ class PulseExchange::Impl {
       DDP_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm_));
     }
     DDP_MPI(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
-    for (const int distance : distances_of(size)) {
-      out_.emplace_back((session.rank() + distance) % size, size);
-      in_.emplace_back((session.rank() - distance + size) % size, size);
-    }
     {
       const std::scoped_lock lock(known().mutex);
       known().places.clear();
       for (const std::string& text : texts) known().places.push_back(place_of(text));
       known().board.emplace(session.rank(), size);
+      spread_.emplace(*known().board, session.rank(), size);
     }
+    for (const int rank : spread_->targets()) out_.push_back({.rank = rank, .bytes = {}});
+    for (const int rank : spread_->sources()) in_.push_back({.rank = rank, .bytes = {}});
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
   }
 
@@ -173,7 +138,6 @@ class PulseExchange::Impl {
     static_cast<void>(prctl(PR_SET_NAME, "pulses"));
     try {
       double next = 0;
-      for (Link& link : in_) receive(link);
       while (!stop.stop_requested()) {
         const bool leaving = leaving_;
         if (now() >= next || (leaving && !told_)) {
@@ -207,8 +171,8 @@ class PulseExchange::Impl {
     pulse.bucket = here.bucket;
     const std::scoped_lock lock(known().mutex);
     known().board->note_own(pulse, waiting_clock());
-    reports_ = known().board->seconds_still(waiting_clock()) > kReportAfter;
-    if (reports_) note_reports(doing, *known().board);
+    spread_->note_own(*known().board, leaving, waiting_clock());
+    if (PulseSpread::reports(*known().board, waiting_clock())) note_reports(doing, *known().board);
   }
 
   void note_reports(const Doing& doing, PulseBoard& board) const {
@@ -218,7 +182,7 @@ class PulseExchange::Impl {
     for (std::size_t r = 0; r < known().places.size(); ++r) {
       const int rank = static_cast<int>(r);
       const RankPlace& place = known().places[r];
-      if (board.seconds_silent(rank, waiting_clock()) < kReportAfter || place.host != host_name()) continue;
+      if (board.seconds_silent(rank, waiting_clock()) < kMissingAfter || place.host != host_name()) continue;
       if (!is_stopped_state(process_state(place.process))) continue;
       Report other = report_of(place.process, "", false);
       // Newer than what it has reported itself.
@@ -229,48 +193,53 @@ class PulseExchange::Impl {
     }
   }
 
-  // Sends the table to every rank that has received the previous one; marked as the last one if all ranks are leaving.
+  // Sends news to every rank that has received the previous ones; marked as the last if all ranks are leaving.
   void spread() {
-    for (Link& link : out_) {
+    for (std::size_t i = 0; i < out_.size(); ++i) {
+      Link& link = out_[i];
       if (link.request != MPI_REQUEST_NULL || link.last) continue;
       {
         const std::scoped_lock lock(known().mutex);
-        const PulseBoard& board = *known().board;
-        std::copy(board.table().begin(), board.table().end(), link.pulses.begin());
-        std::copy(board.reports().begin(), board.reports().end(), link.reports.begin());
-        link.last = board.all_leave();
+        const std::span<const std::byte> message = spread_->message(*known().board, i, waiting_clock());
+        link.bytes.assign(message.begin(), message.end());
       }
-      link.pulses.back() = {};
-      link.pulses.back().leaving = link.last ? 1 : 0;
-      const auto bytes = static_cast<int>(link.pack(reports_));
+      link.last = PulseSpread::is_last(link.bytes);
+      const auto bytes = static_cast<int>(link.bytes.size());
       DDP_MPI(MPI_Isend(link.bytes.data(), bytes, MPI_BYTE, link.rank, kTag, comm_, &link.request));
     }
   }
 
+  // Begins to receive what has come from a rank, whose length only it knows.
   void receive(Link& link) {
-    const auto bytes = static_cast<int>(link.most_bytes());
-    DDP_MPI(MPI_Irecv(link.bytes.data(), bytes, MPI_BYTE, link.rank, kTag, comm_, &link.request));
+    if (link.request != MPI_REQUEST_NULL || link.last) return;
+    int comes = 0;
+    MPI_Message message = MPI_MESSAGE_NULL;
+    MPI_Status status{};
+    DDP_MPI(MPI_Improbe(link.rank, kTag, comm_, &comes, &message, &status));
+    if (comes == 0) return;
+    int count = 0;
+    DDP_MPI(MPI_Get_count(&status, MPI_BYTE, &count));
+    link.bytes.resize(static_cast<std::size_t>(count));
+    DDP_MPI(MPI_Imrecv(link.bytes.data(), count, MPI_BYTE, &message, &link.request));
   }
 
   // Returns whether any message was sent or received.
   bool poll() {
     bool moved = false;
     for (Link& link : out_) moved = completed(link) || moved;
-    for (Link& link : in_) {
-      int count = 0;
-      if (!completed(link, &count)) continue;
+    for (std::size_t i = 0; i < in_.size(); ++i) {
+      Link& link = in_[i];
+      receive(link);
+      if (!completed(link)) continue;
       moved = true;
-      const bool with_reports = link.unpack(static_cast<std::size_t>(count));
       {
         const std::scoped_lock lock(known().mutex);
         PulseBoard& board = *known().board;
         const double before = board.progress_elsewhere();
-        board.merge(std::span(link.pulses).first(link.reports.size()), waiting_clock());
-        if (with_reports) board.merge_reports(link.reports);
+        spread_->take(board, i, link.bytes, waiting_clock());
         if (board.progress_elsewhere() > before) note_progress_elsewhere();
       }
-      link.last = link.pulses.back().leaving != 0;
-      if (!link.last) receive(link);
+      link.last = PulseSpread::is_last(link.bytes);
     }
     return moved;
   }
@@ -280,22 +249,20 @@ class PulseExchange::Impl {
     return std::all_of(out_.begin(), out_.end(), ended) && std::all_of(in_.begin(), in_.end(), ended);
   }
 
-  static bool completed(Link& link, int* bytes = nullptr) {
+  static bool completed(Link& link) {
     if (link.request == MPI_REQUEST_NULL) return false;
     int done = 0;
-    MPI_Status status{};
-    DDP_MPI(MPI_Test(&link.request, &done, &status));
-    if (done != 0 && bytes != nullptr) DDP_MPI(MPI_Get_count(&status, MPI_BYTE, bytes));
+    DDP_MPI(MPI_Test(&link.request, &done, MPI_STATUS_IGNORE));
     return done != 0;
   }
 
   int rank_;
   std::thread::id main_thread_;
   MPI_Comm comm_ = MPI_COMM_NULL;
+  std::optional<PulseSpread> spread_;  // under the mutex of known()
   std::vector<Link> out_;
   std::vector<Link> in_;
   std::uint64_t ticks_ = 0;
-  bool reports_ = false;  // no rank has made progress for a while
   std::atomic<bool> leaving_{false};
   bool told_ = false;  // the other ranks have been told that this rank is leaving
   std::exception_ptr failure_;

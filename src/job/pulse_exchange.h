@@ -5,8 +5,8 @@
 //   ...
 //   pulses.close();                  // collective: all ranks have finished
 //
-// A separate thread of each rank sends its table to other ranks: to all if there are few, otherwise to those at a
-// distance of 1, 2, 4, ... ranks, so that updates reach every rank within a logarithmic number of rounds.
+// A separate thread of each rank sends what job/pulse_spread.h says to other ranks: to all if there are few, otherwise to those
+// at a distance of 1, 2, 4, ... ranks, so that news reach every rank within a logarithmic number of rounds.
 #pragma once
 
 #include <memory>

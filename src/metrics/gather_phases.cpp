@@ -6,8 +6,8 @@
 namespace ddp {
 
 std::vector<PhaseTotals> gather_phases(Communicator& communicator, const PhaseTotals& mine) {
-  std::vector<PhaseTotals> all(static_cast<std::size_t>(communicator.size()));
-  communicator.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  std::vector<PhaseTotals> all(communicator.rank() == 0 ? static_cast<std::size_t>(communicator.size()) : 0);
+  communicator.gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
   return all;
 }
 

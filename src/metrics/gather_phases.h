@@ -11,7 +11,7 @@
 
 namespace ddp {
 
-// Collective: the totals of all ranks, in rank order, on every rank.
+// Collective: on rank 0 the totals of all ranks, in rank order; nothing on the others.
 std::vector<PhaseTotals> gather_phases(Communicator& communicator, const PhaseTotals& mine);
 
 }  // namespace ddp

@@ -109,14 +109,14 @@ std::vector<RankTiming> Recorder::gather(Communicator& ranks, const PhaseTotals&
     read_process();
   }
   steps_since_gather_ = 0;
-  std::vector<RankTiming> all(static_cast<std::size_t>(ranks.size()));
-  ranks.all_gather(std::as_bytes(std::span(&timing_, 1)), std::as_writable_bytes(std::span(all)),
-                   "the timing of all ranks");
-  count_slowest(all);
+  std::vector<RankTiming> all(ranks.rank() == 0 ? static_cast<std::size_t>(ranks.size()) : 0);
+  ranks.gather(std::as_bytes(std::span(&timing_, 1)), std::as_writable_bytes(std::span(all)),
+               "the timing of all ranks");
+  if (!all.empty()) count_slowest(all);
   return all;
 }
 
-// All ranks know the same timing and so count alike. Shorter intervals, such as the last one, would show noise.
+// On rank 0. Shorter intervals, such as the last one, would show noise.
 void Recorder::count_slowest(std::span<RankTiming> all) {
   if (counted_.empty()) counted_.resize(all.size());
   for (std::size_t rank = 0; rank < all.size(); ++rank) all[rank].slowest = counted_[rank].slowest;

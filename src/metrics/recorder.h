@@ -119,7 +119,7 @@ class Recorder {
   void step(const StepInfo& info, std::span<const SumTimes> buckets);
   // The counters of the loader begin at 0 again.
   void new_loader();
-  // Collective: the timing of all ranks until now. `phases` are the clock's totals.
+  // Collective: the timing of all ranks until now, on rank 0; empty on the others. `phases` are the clock's totals.
   std::vector<RankTiming> gather(Communicator& ranks, const PhaseTotals& phases);
   // Whether a gather is worth its messages: at least `kStepsBetweenGathers` since the last. The same on all ranks.
   bool gather_due() const { return steps_since_gather_ >= kStepsBetweenGathers; }

@@ -5,12 +5,14 @@
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <system_error>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "metrics/recorder.h"
 
 namespace ddp {
 namespace {
@@ -92,12 +94,32 @@ LogFile begin_file(const fs::path& path, const std::string& content, bool rewrit
 
 void write_line(LogFile& file, const Json& json) { file.write(json.dump() + "\n"); }
 
+// All, or if these are many those that work longest, in order.
+std::vector<std::size_t> logged_ranks(const RankPhases& sampled) {
+  std::vector<std::size_t> ranks(sampled.ranks.size());
+  std::iota(ranks.begin(), ranks.end(), 0U);
+  if (ranks.size() <= kLoggedRanks) return ranks;
+  const auto work = [&](std::size_t rank) { return rank_work(sampled.ranks[rank]); };
+  std::stable_sort(ranks.begin(), ranks.end(), [&](std::size_t a, std::size_t b) { return work(a) > work(b); });
+  ranks.resize(kLoggedRanks / 2);
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
 // JSON has no NaN; nlohmann writes null.
 Json json_of(const RankPhases& sampled) {
   Json json = {{"steps", sampled.steps}};
+  const std::vector<std::size_t> logged = logged_ranks(sampled);
+  if (logged.size() < sampled.ranks.size()) json["of"] = logged;
   for (const Phase phase : kPhases) {
     Json& seconds = json[phase_key(phase)] = Json::array();
-    for (const PhaseTotals& rank : sampled.ranks) seconds.push_back(rank[phase]);
+    for (const std::size_t rank : logged) seconds.push_back(sampled.ranks[rank][phase]);
+  }
+  if (logged.size() == sampled.ranks.size()) return json;
+  PhaseTotals all;
+  for (const PhaseTotals& rank : sampled.ranks) all += rank;
+  for (const Phase phase : kPhases) {
+    json["mean"][phase_key(phase)] = all[phase] / static_cast<double>(sampled.ranks.size());
   }
   return json;
 }

@@ -31,8 +31,12 @@ struct RankPhases {
   std::vector<PhaseTotals> ranks;  // of these steps; empty: not sampled
 };
 
+// So many ranks are each in every line of training.
+inline constexpr std::size_t kLoggedRanks = 32;
+
 // One line of training: {"step", "epoch", "loss", "lr", "images_per_second", "seconds": {"data_wait": ...}, "grad_norm",
-// "mfu", "memory", "ranks": {"steps", "data_wait": [of each rank], ...}}; the last three are left out if unknown.
+// "mfu", "memory", "ranks": {"steps", "data_wait": [of each rank], ...}}; the last three are left out if unknown. If there are
+// many ranks, "ranks" has the slowest of them and "of": their numbers, and "mean" over all.
 struct TrainRecord {
   std::int64_t step = 0;
   std::int64_t epoch = 0;

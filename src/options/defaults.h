@@ -26,4 +26,11 @@ inline bool trains_by_use(int defaults) { return defaults >= 1; }
 // evaluations decode whole pictures and resize them as Pillow does (data/images/preprocessing.h).
 inline bool reads_pictures_exactly(int defaults) { return defaults >= 1; }
 
+// Where hosts have different numbers of ranks, their gradients are summed within hosts first, instead of along one ring of all
+// ranks: another order of additions.
+inline bool sums_uneven_hosts_in_two_levels(int defaults) { return defaults >= 1; }
+
+// Ranks that count parts of the gradient's norm send the sums of all their parts together, instead of those of each bucket.
+inline bool sums_squares_by_rank(int defaults) { return defaults >= 1; }
+
 }  // namespace ddp

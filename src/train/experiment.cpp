@@ -57,14 +57,6 @@ void take_pixels(const TrainingState& state, NetworkConfig& config) {
   }
 }
 
-// As sent in a step.
-std::size_t gradient_bytes(const Experiment& e) {
-  const bool half = e.options.distributed.gradient_precision == GradientPrecision::bf16;
-  std::int64_t elements = e.held().size() - e.slices.elements();
-  for (const Parameter& p : e.graph.parameters()) elements -= p.frozen && e.holds(p) ? p.flat_elements() : 0;
-  return static_cast<std::size_t>(std::max<std::int64_t>(0, elements)) * (half ? sizeof(Bf16) : sizeof(float));
-}
-
 void check_gradient_precision(const Options& options) {
   if (options.distributed.gradient_precision == GradientPrecision::fp32) return;
   check(!options.optimizer.deterministic && options.distributed.reduction == Reduction::ring, ExitCode::usage,
@@ -221,38 +213,6 @@ StageConfig batch_buffers(const Experiment& e, const TrainingImages& images) {
           .steps = resident ? static_cast<std::size_t>(e.batch.steps_per_epoch) : 0};
 }
 
-ReducerConfig reducer_config(const Experiment& e) {
-  const DistributedOptions& options = e.options.distributed;
-  std::vector<std::size_t> sizes;
-  // Parameters whose gradients are not summed: those that are divided, and those that are frozen, whose gradients are zero.
-  std::vector<bool> kept = e.slices.divided();
-  kept.resize(e.graph.parameters().size());
-  const Range held = e.held();
-  ReducerConfig config;
-  config.kept = e.slices.whole();
-  for (const Parameter& p : e.graph.parameters()) {
-    if (!e.holds(p)) continue;
-    const std::size_t index = sizes.size();
-    const std::int64_t begin = p.offset - held.begin;
-    if (p.frozen && !kept[index]) config.kept.push_back({begin, begin + p.flat_elements()});
-    kept[index] = kept[index] || p.frozen;
-    sizes.push_back(static_cast<std::size_t>(p.flat_elements()));
-  }
-  const auto bytes = [](double mib) { return static_cast<std::size_t>(mib * 1024 * 1024); };
-  config.algorithm = reduction_of(e.options);
-  config.bf16 = options.gradient_precision == GradientPrecision::bf16;
-  config.overlap = options.overlap;
-  const std::size_t others = options.bucket_mib > 0 ? bytes(options.bucket_mib) : e.bucket_bytes;
-  const std::size_t first = bytes(options.first_bucket_mib);
-  // Where the measured link suggests smaller buckets, the first is one of them.
-  config.buckets = plan_buckets(sizes, options.bucket_mib > 0 ? first : std::min(first, others), others, kept);
-  config.shards = e.batch.shards;
-  config.shard_counts = e.batch.shard_counts;
-  config.elements = static_cast<std::size_t>(held.size());
-  if (e.share) config.part = [share = e.share.get()](std::int64_t elements) { return share->part(elements); };
-  return config;
-}
-
 NetworkConfig network_config(const Options& options, const Preprocessing& preprocessing, std::int64_t batch) {
   const Normalization& normalization = preprocessing.normalization;
   NetworkConfig config;
@@ -320,12 +280,14 @@ void allocate_state(Experiment& e) {
 // The plan of the full size and of those of smaller images, or those of the checkpoint.
 void choose_plans(const MpiSession& session, Communicator& ranks, Experiment& e, const std::vector<Stage>& stages,
                   const NetworkConfig& config, const std::optional<TrainingState>& resumed) {
+  // Stored plans are for the shards' number of samples.
+  const bool stores = resumed && resumed->logical_shards == e.batch.shards;
   ChosenPlan chosen =
-      choose_plan(session, ranks, e, {e.graph, stages, config, resumed ? resumed->plan : std::string(), resumed});
+      choose_plan(session, ranks, e, {e.graph, stages, config, stores ? resumed->plan : std::string(), resumed});
   e.plan_text = std::move(chosen.text);
   e.plan_origin = std::move(chosen.origin);
   for (SmallerImages& smaller : e.smaller) {
-    const std::string stored = resumed ? stored_plan(*resumed, smaller.image) : std::string();
+    const std::string stored = stores ? stored_plan(*resumed, smaller.image) : std::string();
     smaller.plan_text =
         choose_plan(session, ranks, e, {smaller.graph, smaller.stages, smaller.config(config), stored, resumed}).text;
   }
@@ -339,17 +301,31 @@ void take_edits(const Experiment& e, NetworkConfig& config) {
 
 // Collective. A pipeline, which sums the gradients of each part alone, is divided here.
 void set_up_sums(const MpiSession& session, Communicator& ranks, Experiment& e, const NetworkConfig& config,
-                 const std::vector<Stage>& stages) {
+                 const std::vector<Stage>& stages, const std::optional<TrainingState>& resumed) {
   const bool divides = e.place.stages > 1;
   const bool chooses = e.options.distributed.bucket_mib == 0;
   std::optional<LinkSpeed> link;
   if (ranks.size() > 1 && !e.device.gpu_module && (chooses || divides)) link = measure_link(ranks);
-  if (divides) set_up_pipeline(session, ranks, e, config, stages, *link);
+  if (divides) {
+    set_up_pipeline(session, ranks, e, config, stages, *link,
+                    resumed ? resumed->pipeline_first : std::vector<std::int64_t>());
+  }
   const Reduction algorithm = reduction_of(e.options);
   const bool scatter = e.share != nullptr && algorithm == Reduction::ring;
   e.sums = open_sums(e.device, e.summing_ranks(ranks), e.backend->queue(),
-                     {algorithm, e.batch.shards, {}, hosts_of_sums(e), scatter});
-  if (link && chooses) e.bucket_bytes = best_bucket_bytes(*link, gradient_bytes(e));
+                     {algorithm,
+                      e.batch.shards,
+                      {},
+                      hosts_of_sums(e),
+                      scatter,
+                      /*one_ring_if_uneven=*/!sums_uneven_hosts_in_two_levels(e.defaults)});
+  choose_bucket_bytes(e, link, ranks.size(), resumed);
+}
+
+// What a resumed run with another number of shards does differently.
+void note_changed_shards(const Experiment& e, const std::optional<TrainingState>& resumed, bool reports) {
+  if (!resumed || !reports) return;
+  if (const std::string text = changed_shards(e, *resumed); !text.empty()) log_info("resumed: {}", text);
 }
 
 // Data sets that fit into the device's memory stay there.
@@ -380,16 +356,19 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   check_same_on_all_ranks(ranks, options_fingerprint(options), ExitCode::preflight,
                           "start all ranks with the same program and options");
   const std::optional<TrainingState>& resumed = inputs.resumed;
+  const auto phase = [&](auto&& work) { return together(session, work); };
   Experiment e;
   e.device = device;
   e.options = options;
   if (resumed) e.defaults = resumed->defaults;
   if (inputs.evaluated != nullptr) e.defaults = inputs.evaluated->defaults;
-  BatchOptions& batch = e.options.batch;
-  if (resumed && batch.logical_shards == 0) batch.logical_shards = resumed->logical_shards;
+  BatchOptions batch = options.batch;
+  if (resumed) batch.logical_shards = phase([&] { return resumed_shards(options, *resumed, session.size()); });
+  // Evaluations have no shards, whatever the configuration of the run says.
+  const bool too_few = batch.logical_shards < session.size();
+  if (inputs.evaluated != nullptr && too_few) batch.logical_shards = 0;
   std::vector<Stage> stages;
   std::optional<ImportedModel> imported;
-  const auto phase = [&](auto&& work) { return together(session, work); };
   // First the checks that need no data. Only rank 0 may have access to the file.
   const std::string onnx =
       phase([&] { return session.rank() == 0 ? read_model(options.model.model, inputs.model_copy) : std::string(); });
@@ -417,6 +396,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     e.fingerprint.push_back(network_part(e.graph));
     if (inputs.evaluated == nullptr) connect_shards(e, session.size(), session.rank());
     if (resumed) {
+      check_same_shards(e, *resumed);
       check_same_model(e, *resumed);
       check_same_data(e, *resumed);
     }
@@ -430,6 +410,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   });
   check_same_on_all_ranks(ranks, e.fingerprint, ExitCode::preflight, "use the same data on all ranks");
   NetworkConfig config = network_config(options, e.preprocessing, e.batch.per_shard);
+  note_changed_shards(e, resumed, session.rank() == 0);
   choose_plans(session, ranks, e, stages, config, resumed);
   check_same_plan(ranks, e);
   e.fingerprint.push_back(kernels_part(*e.backend));
@@ -450,7 +431,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
     keep_images(e);
   });
   if (e.device.described) return e;
-  set_up_sums(session, ranks, e, config, stages);
+  set_up_sums(session, ranks, e, config, stages, resumed);
   broadcast_floats(ranks, *e.host_parameters);
   e.statistics->broadcast(ranks);
   if (e.share) e.share->meet();

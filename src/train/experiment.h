@@ -25,6 +25,7 @@
 #include "data/pipeline/augmentation.h"
 #include "data/pipeline/normalization.h"
 #include "data/sources/catalog.h"
+#include "gradients/bucket_size.h"
 #include "gradients/buckets.h"
 #include "gradients/reducer_config.h"
 #include "job/mpi_session.h"
@@ -71,8 +72,10 @@ struct Experiment {
   std::unique_ptr<Backend> backend;
   // All-reduce over the ranks in device memory.
   std::unique_ptr<DeviceCommunicator> sums;
-  // Of gradients to be summed together, if --bucket-mib does not say it.
+  // Of gradients to be summed together, if --bucket-mib does not say it; measured on so many ranks by this run, or by the one
+  // that it continues (0: by none).
   std::size_t bucket_bytes = kBucketBytes;
+  int measured_bucket_ranks = 0;
   LayoutPlan plan;
   // Device memory of this rank besides activations: parameters, gradients, optimizer state, batches.
   std::size_t state_bytes = 0;
@@ -134,6 +137,10 @@ StageConfig batch_buffers(const Experiment& e, const TrainingImages& images);
 
 // How gradients are summed, for the number of shards that each rank has now.
 ReducerConfig reducer_config(const Experiment& e);
+
+// The size of buckets for so many ranks: the one that the resumed run measured on as many, otherwise the best for the link.
+void choose_bucket_bytes(Experiment& e, const std::optional<LinkSpeed>& link, int ranks,
+                         const std::optional<TrainingState>& resumed);
 
 // The network configuration for `batch` samples.
 NetworkConfig network_config(const Options& options, const Preprocessing& preprocessing, std::int64_t batch);

@@ -247,13 +247,13 @@ void check_same_on_all_ranks(Communicator& ranks, const Fingerprint& mine, ExitC
   const std::string own = to_lines(mine);
   const std::string first = ranks.broadcast_text(own, 0);
   const std::string host = ranks.broadcast_text(host_name(), 0);
-  std::vector<std::int64_t> differs(static_cast<std::size_t>(ranks.size()));
   const std::int64_t here = own == first ? 0 : 1;
-  ranks.all_gather(std::as_bytes(std::span(&here, 1)), std::as_writable_bytes(std::span(differs)));
-  const auto lowest = std::find(differs.begin(), differs.end(), 1);
-  if (lowest == differs.end()) return;
-  const auto rank = static_cast<int>(lowest - differs.begin());
-  const auto count = std::count(differs.begin(), differs.end(), 1);
+  std::int64_t lowest = here == 0 ? ranks.size() : ranks.rank();
+  ranks.all_reduce(std::span(&lowest, 1), ReduceOp::min);
+  if (lowest == ranks.size()) return;
+  const auto rank = static_cast<int>(lowest);
+  std::int64_t count = here;
+  ranks.all_reduce(std::span(&count, 1), ReduceOp::sum);
   const std::string line = ranks.broadcast_text(
       here == 0 ? ""
                 : fmt::format("rank {} on host {} has {}, which is rank 0's on host {}{}; {}", rank, host_name(),

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -188,7 +189,15 @@ PipelinePlan plan_pipeline(const Graph& graph, const std::vector<Stage>& stages,
   PipelinePlan plan;
   plan.link_known = link != nullptr;
   check_parts(graph, cuts, shape.stages);
-  plan.first = balanced_cuts(both, graph.flat_elements(), cuts, static_cast<std::size_t>(shape.stages));
+  const auto possible = [&](std::size_t stage) {
+    return stage == 0 || std::any_of(cuts.begin(), cuts.end(), [&](const Cut& cut) { return cut.stage == stage; });
+  };
+  const bool stored =
+      shape.first.size() == static_cast<std::size_t>(shape.stages) && shape.first[0] == 0 &&
+      std::adjacent_find(shape.first.begin(), shape.first.end(), std::greater_equal<>()) == shape.first.end() &&
+      std::all_of(shape.first.begin(), shape.first.end(), possible);
+  plan.first =
+      stored ? shape.first : balanced_cuts(both, graph.flat_elements(), cuts, static_cast<std::size_t>(shape.stages));
   DDP_ASSERT(!plan.first.empty());
   for (std::size_t part = 0; part < plan.first.size(); ++part) {
     const std::size_t begin = plan.first[part];

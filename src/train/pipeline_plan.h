@@ -44,6 +44,7 @@ struct PipelineShape {
   std::size_t gradient = 4;  // bytes of an element of gradients between ranks
   bool overlaps = true;      // gradients are summed beside backward
   std::size_t bucket_bytes = 0;
+  std::vector<std::size_t> first = {};  // of each part, as the run that is resumed was divided; empty: to be chosen
 
   int replicas() const { return ranks / stages; }
   // Micro-batches: the shards of a replica, at most.

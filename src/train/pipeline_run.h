@@ -48,7 +48,7 @@ class PipelineRun {
   void pass(const std::function<std::int64_t(std::int64_t shard)>& samples, const Pass& forward, const Pass& backward);
 
   // Replaces the values by their sums over all ranks.
-  void sum_message(std::span<double> values) { ranks_->all_reduce(values, ReduceOp::sum); }
+  void sum_message(std::span<double> values) { ranks_->tree_sum(values); }
 
   // Of the last step.
   const PipelineSeconds& seconds() const { return seconds_; }

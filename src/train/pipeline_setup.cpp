@@ -52,7 +52,7 @@ PipelineShape pipeline_shape(const Experiment& e, int stages, int ranks) {
 }
 
 void set_up_pipeline(const MpiSession& session, Communicator& ranks, Experiment& e, const NetworkConfig& config,
-                     const std::vector<Stage>& stages, const LinkSpeed& link) {
+                     const std::vector<Stage>& stages, const LinkSpeed& link, const std::vector<std::int64_t>& stored) {
   StageSeconds seconds;
   together(session, [&] { seconds = measure_stages(*e.backend, e.graph, config, e.plan); });
   // All ranks divide the network alike.
@@ -60,6 +60,7 @@ void set_up_pipeline(const MpiSession& session, Communicator& ranks, Experiment&
   average(ranks, seconds.backward);
   together(session, [&] {
     PipelineShape shape = pipeline_shape(e, e.place.stages, ranks.size());
+    shape.first.assign(stored.begin(), stored.end());
     if (e.options.distributed.bucket_mib == 0) {
       shape.bucket_bytes = best_bucket_bytes(link, static_cast<std::size_t>(e.graph.flat_elements()) * shape.gradient);
     }

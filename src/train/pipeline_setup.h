@@ -2,9 +2,10 @@
 //
 //   experiment.place = place_of(experiment, ranks.size(), ranks.rank());   // one stage: there is no pipeline
 //   ...
-//   set_up_pipeline(session, ranks, experiment, network_config, stages, *link);
+//   set_up_pipeline(session, ranks, experiment, network_config, stages, *link, /*stored=*/{});
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -19,9 +20,9 @@ namespace ddp {
 // Where this rank is. Throws Error(usage) for GPUs, and if the stages do not divide the ranks.
 PipelinePlace place_of(const Experiment& e, int ranks, int rank);
 
-// Collective. `config` is that of the whole network for training.
+// Collective. `config` is that of the whole network for training; `stored`: PipelineShape::first.
 void set_up_pipeline(const MpiSession& session, Communicator& ranks, Experiment& e, const NetworkConfig& config,
-                     const std::vector<Stage>& stages, const LinkSpeed& link);
+                     const std::vector<Stage>& stages, const LinkSpeed& link, const std::vector<std::int64_t>& stored);
 
 // The hosts of the ranks that sum a gradient together, for SumOrder; empty: those of all ranks.
 std::vector<int> hosts_of_sums(const Experiment& e);

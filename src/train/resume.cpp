@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/partition.h"
+#include "base/text.h"
 #include "checkpoint/class_names.h"
 #include "checkpoint/layout.h"
 #include "job/report.h"
@@ -14,6 +16,64 @@
 #include "train/model_source.h"
 
 namespace ddp {
+namespace {
+
+// Whether each shard has running statistics of its own.
+bool shards_have_statistics(const Experiment& e) {
+  return e.graph.statistic_count() > 0 && !e.options.model.sync_batch_norm;
+}
+
+}  // namespace
+
+int resumed_shards(const Options& options, const TrainingState& state, int ranks) {
+  check(state.logical_shards >= 1 && state.logical_shards <= state.global_batch, ExitCode::checkpoint,
+        "--resume: the checkpoint has {} logical shards in a global batch of {}, which is impossible: it is damaged; "
+        "resume from another one",
+        state.logical_shards, state.global_batch);
+  const int given = options.batch.logical_shards;
+  if (given != 0 && given != state.logical_shards) return given;
+  const int dividers = options.distributed.pipeline > 1 ? ranks / options.distributed.pipeline : ranks;
+  const bool one_per_rank = options.model.sync_batch_norm;
+  return one_per_rank || state.logical_shards < dividers ? ranks : state.logical_shards;
+}
+
+std::string changed_shards(const Experiment& e, const TrainingState& state) {
+  const int shards = e.batch.shards;
+  if (shards == state.logical_shards) return "";
+  std::string text = fmt::format("the global batch is divided into {} instead of {}",
+                                 counted(static_cast<std::uint64_t>(shards), "logical shard"), state.logical_shards);
+  if (shards_have_statistics(e)) {
+    const std::int64_t before = part(e.batch.global_batch, state.logical_shards, 0).size();
+    text += fmt::format(
+        "; batch normalisation takes its statistics from {} instead of {} samples, and every shard begins with the "
+        "mean of the checkpoint's running statistics",
+        e.batch.per_shard, before);
+  } else {
+    text += "; gradients are the same up to rounding";
+  }
+  if (mixes(e.options.data)) text += "; images are mixed within a shard, so with others";
+  if (e.options.optimizer.deterministic) text += fmt::format("; the bits are those of {} shards from here on", shards);
+  return text;
+}
+
+void check_same_shards(const Experiment& e, const TrainingState& state) {
+  const int then = state.logical_shards;
+  const int now = e.batch.shards;
+  if (then == now || !e.options.optimizer.deterministic || !shards_have_statistics(e)) return;
+  const std::string have = fmt::format(
+      "--resume: the checkpoint has {}, each with its own statistics of batch normalisation, which --deterministic "
+      "keeps",
+      counted(static_cast<std::uint64_t>(then), "logical shard"));
+  check(e.batch.ranks <= then, ExitCode::checkpoint,
+        "{}; here are {} ranks, and each needs a shard: use at most {}, or omit --deterministic to continue with {} "
+        "shards, or start over with --resume none (and --logical-shards {} for later restarts on more ranks)",
+        have, e.batch.ranks, counted(static_cast<std::uint64_t>(then), "rank"), now, 4 * e.batch.ranks);
+  throw Error(
+      ExitCode::checkpoint,
+      fmt::format("{}; omit --logical-shards {}, or omit --deterministic to continue with {}, or start over with "
+                  "--resume none",
+                  have, now, now));
+}
 
 std::optional<ResumePoint> find_resume_point(const MpiSession& session, Communicator& ranks, const Options& options,
                                              std::unique_ptr<RunFolder>& folder) {
@@ -41,8 +101,13 @@ void check_same_run(const Options& options, const TrainingState& state, const Ba
   same("dataset", options.data.dataset, state.dataset);
   same("optimizer", to_string(options.optimizer.optimizer), state.optimizer);
   same("seed", options.optimizer.seed, state.seed);
+  if (const std::optional<std::int64_t>& per_rank = options.batch.batch_per_rank) {
+    check(plan.global_batch == state.global_batch, ExitCode::checkpoint,
+          "--resume: the checkpoint was made with a global batch of {}, and --batch-per-rank {} on {} ranks is one of "
+          "{}; replace it by --global-batch {}, or start over with --resume none",
+          state.global_batch, *per_rank, plan.global_batch / *per_rank, plan.global_batch, state.global_batch);
+  }
   same("global-batch", plan.global_batch, state.global_batch);
-  same("logical-shards", plan.shards, state.logical_shards);
 }
 
 void check_same_data(const Experiment& e, const TrainingState& state) {

@@ -26,10 +26,18 @@ namespace ddp {
 std::optional<ResumePoint> find_resume_point(const MpiSession& session, Communicator& ranks, const Options& options,
                                              std::unique_ptr<RunFolder>& folder);
 
+// The logical shards of a resumed run: as many as the checkpoint has; or one per rank if these are fewer than ranks, or if
+// statistics over the global batch need it; or another number that --logical-shards gives.
+int resumed_shards(const Options& options, const TrainingState& state, int ranks);
+// What changes for a run with another number of shards than the checkpoint's, as a sentence; or "".
+std::string changed_shards(const Experiment& experiment, const TrainingState& state);
+
 // The checks below throw Error(checkpoint).
 
-// The options that a resumed run must keep: model, data set, optimizer, seed, batch.
+// The options that a resumed run must keep: model, data set, optimizer, seed, global batch.
 void check_same_run(const Options& options, const TrainingState& state, const BatchPlan& plan);
+// With --deterministic the number of shards that have running statistics of their own.
+void check_same_shards(const Experiment& experiment, const TrainingState& state);
 // The training data, their pixels and the layers; labels and sample order are part of the checkpoint's cursor. Logs one
 // line if an older program stored no fingerprint.
 void check_same_data(const Experiment& experiment, const TrainingState& state);

@@ -15,7 +15,9 @@
 namespace ddp {
 namespace {
 
+// At least so long, and 50 ms for each rank, whose times are written.
 constexpr double kSecondsBetweenWrites = 10;
+constexpr double kSecondsForARank = 0.05;
 // Backward computes the gradient of the weights and of the input, each with as many multiply-adds as forward.
 constexpr double kPassesPerStep = 3;
 constexpr double kFlopsPerMultiplyAdd = 2;
@@ -59,13 +61,15 @@ void RunRecorder::follow(const Reducer& reducer) {
 
 void RunRecorder::compute_on(const Graph& graph) { flops_per_sample_ = flops_per_sample(graph); }
 
-void RunRecorder::step(const StepResult& result, const StepInfo& info, double lr, bool sum_times) {
+void RunRecorder::step(const StepInfo& info, bool sum_times) {
   flops_.add(flops_per_sample_);
-  if (!enabled_) return;
-  recorder_.step(info, sum_times ? reducer_->bucket_times() : std::span<const SumTimes>());
-  if (folder_ == nullptr) return;
+  if (enabled_) recorder_.step(info, sum_times ? reducer_->bucket_times() : std::span<const SumTimes>());
+}
+
+void RunRecorder::log(std::int64_t step, const StepResult& result, double lr) {
+  if (!enabled_ || folder_ == nullptr) return;
   const StepHashes& hashes = result.hashes;
-  folder_->log().write(StepRecord{info.step, hashes.samples, hashes.pixels, lr, result.loss, result.grad_norm,
+  folder_->log().write(StepRecord{step, hashes.samples, hashes.pixels, lr, result.loss, result.grad_norm,
                                   hashes.statistics, hashes.weights});
 }
 
@@ -98,12 +102,14 @@ RankPhases RunRecorder::sample(Communicator& ranks, const PhaseTotals& phases, s
     sampled.ranks.push_back(since);
   }
   last_ = timing.ranks;
-  if (now() - written_at_ > kSecondsBetweenWrites) write(timing);
+  if (now() - written_at_ > std::max(kSecondsBetweenWrites, kSecondsForARank * ranks.size())) write(timing);
   return sampled;
 }
 
 RunTiming RunRecorder::finish(Communicator& ranks, const PhaseTotals& phases, std::int64_t step, bool complete) {
   RunTiming timing = gather(ranks, phases, step);
+  timing.ranks.resize(static_cast<std::size_t>(ranks.size()));
+  ranks.broadcast(std::as_writable_bytes(std::span(timing.ranks)), 0);
   timing.complete = complete;
   write(timing);
   return timing;

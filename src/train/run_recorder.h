@@ -1,7 +1,8 @@
 // Records a training run for its logs and for ddp_train explain: per-rank times, RUN/steps.csv, RUN/timing.json.
 //
 //   RunRecorder recorder(reducer, folder.get());   // null except on rank 0
-//   recorder.step(result, {.step = 7, .begin = now(), .phases = clock.totals(), .loader = {}}, /*lr=*/0.1);
+//   recorder.step({.step = 7, .begin = now(), .phases = clock.totals(), .loader = {}});
+//   recorder.log(/*step=*/7, result, /*lr=*/0.1);
 //   RankPhases sampled = recorder.sample(ranks, clock.totals(), run.step());             // collective, at each log line
 //   RunTiming timing = recorder.finish(ranks, clock.totals(), run.step(), /*complete=*/true);   // collective, at the end
 #pragma once
@@ -38,11 +39,13 @@ class RunRecorder {
   void compute_on(const Graph& graph);
 
   // With `sum_times` the reducer's last sums are this step's.
-  void step(const StepResult& result, const StepInfo& info, double lr, bool sum_times = true);
+  void step(const StepInfo& info, bool sum_times = true);
+  // Its row of steps.csv, on rank 0.
+  void log(std::int64_t step, const StepResult& result, double lr);
   void count_evaluation() { ++evaluations_; }
   void count_checkpoint() { ++checkpoints_; }
 
-  // Collective. The phases of all ranks since the last sample; empty if that is too recent.
+  // Collective. On rank 0, the phases of all ranks since the last sample; empty if that is too recent.
   RankPhases sample(Communicator& ranks, const PhaseTotals& phases, std::int64_t step);
   // Collective. The timing of the whole run, on all ranks.
   RunTiming finish(Communicator& ranks, const PhaseTotals& phases, std::int64_t step, bool complete);

@@ -6,6 +6,8 @@
 //   network.forward(Pass::training, {parameters, statistics.of_shard(shard)}, stage.samples(0, count), results);
 //   statistics.gather(ranks);                                          // collective, after a step
 //   network.forward(Pass::evaluation, {parameters, statistics.mean()}, stage.samples(0, count), results);
+//
+// A rank has memory for its own shards only; those of all go to rank 0, which writes them, and come from there.
 #pragma once
 
 #include <span>
@@ -37,12 +39,15 @@ class ShardStatistics {
   // The mean over the shards at the last gather(), in the backend's memory.
   float* mean() const { return count_ == 0 ? nullptr : mean_.at<float>(0); }
 
-  // Collective: exchanges the statistics of all shards between the ranks and computes their mean.
+  // Collective: brings the statistics of all shards to rank 0, and their mean to all ranks.
   void gather(Communicator& ranks);
-  // Collective: the reverse, after a checkpoint was read into rank 0's views.
+  // Collective: from rank 0 to all, after it has read shards_to_read() and the mean, or only the mean, with which then all
+  // shards begin.
   void broadcast(Communicator& ranks);
   // Collective: from here on this rank has these shards; all keep their statistics.
   void divide(Communicator& ranks, Range mine);
+  // Whether those of all shards were finite at the last gather(), slow copies included; the same on all ranks.
+  bool finite() const { return finite_; }
   // Pulls the slow copies of this rank's shards (FlatMath::pull).
   void pull(float rest, const double* skip);
   // Initialises all shards with these values, slow copies included; for imported networks.
@@ -56,14 +61,27 @@ class ShardStatistics {
   // steps that are dropped.
   void keep(const double* skip);
   void put_back();
-  // The state needed to continue training: one tensor [shards][elements], with slow copies [shards][2][elements]; or
-  // none.
+  // On rank 0, the state needed to continue training as of the last gather(): one tensor [shards][elements], with slow copies
+  // [shards][2][elements]; or none.
   std::vector<TensorView> shard_views();
+  // On rank 0: the same to be filled in, of a checkpoint with so many shards. If this run has another number of them, all begin
+  // with the mean of the checkpoint's.
+  std::vector<TensorView> shards_to_read(int shards);
 
  private:
-  std::span<float> row(std::int64_t shard) { return std::span(all_).subspan(at(shard), stride_); }
+  // Where a rank's rows are among those of all shards.
+  struct Place {
+    Range rows;
+    Range part;  // of each row, and of its slow copy
+  };
   std::size_t at(std::int64_t shard) const { return static_cast<std::size_t>(shard) * stride_; }
-  void push();
+  std::vector<Place> gather_places(Communicator& ranks) const;
+  void pack_part(std::vector<float>& packed) const;
+  void unpack_part(const Place& place, std::span<const float> packed);
+  void receive_rows(Communicator& ranks);
+  void spread_rows(Communicator& ranks);
+  void set_rows(std::span<const float> row);
+  std::vector<float> mean_of_rows(int rows) const;
   void allocate();
 
   Backend& backend_;
@@ -78,7 +96,9 @@ class ShardStatistics {
   Memory mean_;
   std::unique_ptr<HostMirror> host_own_;
   std::unique_ptr<HostMirror> host_mean_;
-  std::vector<float> all_;  // [shards][stride]
+  std::vector<float> all_;  // on rank 0: [shards][stride]; empty: not gathered yet
+  int read_ = 0;            // shards of the checkpoint that all_ has, until broadcast()
+  bool finite_ = true;
 };
 
 }  // namespace ddp

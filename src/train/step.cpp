@@ -60,7 +60,9 @@ TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, const Ste
       together_(settings.together),
       held_(parts.slices == nullptr ? std::vector<Range>() : parts.slices->held()),
       counted_(counted_ranges(parts, rank)),
-      square_ranges_(reducer_.config().whole() ? held_.size() : reducer_.buckets().size()),
+      square_ranges_(!settings.squares_by_range  ? 1
+                     : reducer_.config().whole() ? held_.size()
+                                                 : reducer_.buckets().size()),
       message_bytes_(control_at() + sizeof(StepControl)),
       hashed_(held_.empty() ? last_of(network_.flat_elements()) : parts.slices->last_weights(kHashedFloats)),
       hashed_statistics_(statistics_ == nullptr ? 0 : std::min(statistics_->count(), kHashedFloats)),
@@ -70,6 +72,7 @@ TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, const Ste
       pipeline_(parts.pipeline),
       share_(parts.share),
       scales_loss_(settings.scales_loss),
+      keeps_results_(settings.keeps_results),
       joint_squares_(pipeline_ != nullptr || !reducer_.config().whole() || !held_.empty()),
       record_(settings.record && reducer_.recordable() && pipeline_ == nullptr) {
   DDP_ASSERT(settings.ahead > 0 && settings.ahead <= kMostStepsAhead);
@@ -164,10 +167,22 @@ void TrainStep::enqueue_square_sums() {
   auto* sums = message_.at<double>(squares_at());
   if (joint_squares_) backend_.math().fill_zero(sums, squares_count() * sizeof(double));
   for (const Range& range : counted_) {
+    if (joint_squares_ && square_ranges_ == 1) {
+      add_square_sums(range);
+      continue;
+    }
     backend_.math().square_sums(reducer_.gradient() + range.begin, static_cast<std::size_t>(range.size()), sums,
                                 joint_squares_ ? BrokenCheck{} : broken_check());
     sums += kSquareSums;
   }
+}
+
+// Only ranks on CPUs count parts, whose work is done when a call returns.
+void TrainStep::add_square_sums(const Range& range) {
+  backend_.math().square_sums(reducer_.gradient() + range.begin, static_cast<std::size_t>(range.size()),
+                              range_squares_.data(), {});
+  auto* sums = message_.at<double>(squares_at());
+  for (std::size_t i = 0; i < kSquareSums; ++i) sums[i] += range_squares_[i];
 }
 
 // The losses of this rank are checked too: a loss can overflow although its gradient does not.
@@ -177,8 +192,28 @@ BrokenCheck TrainStep::broken_check() const {
 
 // The loss of each shard comes from one rank and is zero on the others, so the sums are exact in any order.
 void TrainStep::sum_over_ranks() {
+  if (keeps_results_) {
+    sum_agreement();
+    return;
+  }
   sum_message(message_.at<double>(0), summed() + (joint_squares_ ? squares_count() : 0));
   if (joint_squares_) backend_.math().find_broken(broken_check().sums, broken_check().broken);
+}
+
+// Whether this rank's losses and squares are finite has been marked before, and a mark of any rank stays one in the sum. Only
+// ranks on CPUs count parts of the squares, which then do not lie beside the rest.
+void TrainStep::sum_agreement() {
+  if (!joint_squares_) {
+    sum_message(device(Slot::broken), Slot::correct);
+    return;
+  }
+  backend_.math().find_broken(broken_check().sums, broken_check().broken);
+  auto* const squares = message_.at<double>(squares_at());
+  agreement_.assign(device(Slot::broken), device(Slot::correct));
+  agreement_.insert(agreement_.end(), squares, squares + squares_count());
+  sum_message(agreement_.data(), agreement_.size());
+  std::copy_n(agreement_.begin(), Slot::correct, device(Slot::broken));
+  std::copy_n(agreement_.begin() + Slot::correct, squares_count(), squares);
 }
 
 // The shards that the ranks process at the same time exchange activations.
@@ -293,30 +328,6 @@ void TrainStep::replay_or_enqueue(float* parameters, std::size_t count) {
     enqueue_several(parameters, count);
   }
   warm_ = warm_ || recordable;
-}
-
-StepResult TrainStep::result_of(const InFlight& step) const {
-  const auto* values = step.message.at<double>(0);
-  StepResult result;
-  for (int shard = 0; shard < plan_.shards; ++shard) result.loss += values[Slot::losses + shard];
-  result.loss /= static_cast<double>(step.input.samples);
-  result.correct = static_cast<std::int64_t>(values[Slot::correct]);
-  result.finite = values[Slot::broken] == 0;
-  result.request = {values[Slot::stop] > 0, values[Slot::checkpoint] > 0};
-  if (!fingerprints_) {
-    result.grad_norm = std::nan("");
-    return result;
-  }
-  const auto* squares = step.message.at<double>(squares_at());
-  result.grad_norm =
-      std::sqrt(std::accumulate(squares, squares + squares_count(), 0.0)) / step.input.control.loss_scale;
-  const auto hash = [&](std::size_t which, std::size_t count) {
-    return count == 0 ? 0 : XXH3_64bits(step.message.data() + sample_at(which), count * sizeof(float));
-  };
-  result.hashes = {static_cast<std::uint64_t>(values[Slot::sample_hash]),
-                   static_cast<std::uint64_t>(values[Slot::pixel_hash]), hash(1, hashed_statistics_),
-                   hash(0, static_cast<std::size_t>(hashed_.size()))};
-  return result;
 }
 
 // Between marks of a step that has them.
@@ -449,7 +460,9 @@ StepResult TrainStep::finish() {
   }
   ++finished_;
   heartbeat();
-  return result_of(step);
+  StepResult result = result_of(step);
+  if (keeps_results_) keep_result(step, result);
+  return result;
 }
 
 StepResult TrainStep::run(float* parameters, const Batch& batch, const StepInput& input) {
@@ -462,6 +475,7 @@ Request TrainStep::resume() {
   Request dropped;
   while (in_flight() > 0) {
     const Request request = finish().request;
+    forget_last();
     dropped.stop |= request.stop;
     dropped.checkpoint |= request.checkpoint;
   }

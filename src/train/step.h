@@ -34,9 +34,18 @@
 // Nothing comes from the host between such steps, so StepSettings::together of them can be one recording and begin at once.
 // Each has its own slot and message, which tells whether it was finite. The host waits for all of them when it reads the first
 // result, to which their time is added.
+//
+// Note [Results that only rank 0 needs]
+// What all ranks must know of a step is whether it was finite, requests, and the gradient's norm. The losses of the shards, of
+// which there are as many as ranks, and what is counted and hashed, only rank 0 writes down. With StepSettings::keeps_results
+// each rank keeps its own of these, and some steps' go to rank 0 together:
+//
+//   StepResult own = step.finish();                          // with the loss of this rank's shards only
+//   for (const StepResult& result : step.collect(ranks)) ... // collective; complete, on rank 0
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -117,6 +126,9 @@ struct StepSettings {
   bool record = false;       // record whole steps if backend and reducer support it
   std::size_t ahead = 1;     // steps that may have begun when the host reads the result of the first; 1 in a pipeline
   std::size_t together = 1;  // loaded steps that may begin at once, up to `ahead`
+  // If the ranks count parts of the gradient's squares, the sums of each range of a rank are in the message, and added there.
+  bool squares_by_range = false;
+  bool keeps_results = false;
 };
 
 // The same bits on all ranks; empty without ranks. The ranks must outlive it.
@@ -144,6 +156,11 @@ class TrainStep {
   // The result of the first step in flight, for which the host waits.
   StepResult finish();
   std::size_t in_flight() const { return begun_ - finished_; }
+  // Collective, with keeps_results: on rank 0, the results of the steps that have finished since the last call, as all ranks
+  // together have them; none on the others.
+  std::vector<StepResult> collect(Communicator& ranks);
+  // The last finished step is to be repeated.
+  void forget_last();
   // Both, if no other step is in flight.
   StepResult run(float* parameters, const Batch& batch, const StepInput& input);
 
@@ -195,6 +212,7 @@ class TrainStep {
   }
   double seconds_between(std::size_t step, Mark from, Mark to) const;
   PhaseTotals device_seconds(std::size_t step) const;
+  // Values in front of those that are not summed; with keeps_results only those in front of `correct` are, and the squares.
   std::size_t summed() const { return Slot::losses + static_cast<std::size_t>(plan_.shards); }
   std::size_t squares_at() const { return summed() * sizeof(double); }
   std::size_t control_at() const { return squares_at() + squares_count() * sizeof(double); }
@@ -205,6 +223,7 @@ class TrainStep {
   void launch(float* parameters, std::size_t count, double began);
   void enqueue_begin(std::int64_t samples);
   std::size_t squares_count() const { return kSquareSums * std::max<std::size_t>(1, square_ranges_); }
+  void add_square_sums(const Range& range);
   void enqueue_square_sums();
   BrokenCheck broken_check() const;
   void sum_over_ranks();
@@ -218,6 +237,9 @@ class TrainStep {
   void backward(Network& network, const float* parameters);
   void replay_or_enqueue(float* parameters, std::size_t count);
   StepResult result_of(const InFlight& step) const;
+  void sum_agreement();
+  void keep_result(const InFlight& step, const StepResult& result);
+  std::size_t kept_of_step() const;
   void split_time(double seconds);
   void split_pipeline_time();
 
@@ -247,9 +269,10 @@ class TrainStep {
   PhaseTotals step_seconds_;    // of the last step with marks
   std::vector<Range> held_;     // of this rank, of divided parameters
   std::vector<Range> counted_;  // whose squares this rank adds to the gradient norm
-  std::size_t square_ranges_;   // so many at most on any rank
-  std::size_t message_bytes_;   // on the device
-  Range hashed_;                // weights of the flat buffer, the last ones
+  std::size_t square_ranges_;   // with sums of their own in the message; so many at most on any rank
+  std::array<double, kSquareSums> range_squares_{};
+  std::size_t message_bytes_;  // on the device
+  Range hashed_;               // weights of the flat buffer, the last ones
   std::size_t hashed_statistics_;
   bool fingerprints_;
   SumOverShards sums_;
@@ -257,6 +280,11 @@ class TrainStep {
   PipelineRun* pipeline_;
   HostShare* share_;
   bool scales_loss_;
+  bool keeps_results_;
+  std::vector<double> agreement_;     // what is summed, if it does not lie together
+  std::vector<double> kept_;          // of this rank, for collect(): correct, hashes and losses of each step
+  std::vector<StepResult> kept_own_;  // the same steps, with the samples of each
+  std::vector<std::int64_t> kept_samples_;
   bool joint_squares_;  // each rank counts some of the gradient's squares
   bool record_;
   bool warm_ = false;  // a whole step was enqueued without recording before

@@ -17,6 +17,16 @@
 #include "train/open_device.h"
 
 namespace ddp {
+namespace {
+
+// Of more ranks, which send messages from host memory, results of several steps go to rank 0 together.
+constexpr int kFewRanks = 16;
+
+bool collects_results(const Experiment& e, const Communicator& ranks) {
+  return ranks.size() > kFewRanks && e.device.gpu_module == nullptr;
+}
+
+}  // namespace
 
 Trainer::Engine::Engine(Experiment& e, const TrainingImages& images, TrainingRun& run, Communicator& ranks,
                         PhaseClock& clock)
@@ -35,7 +45,9 @@ Trainer::Engine::Engine(Experiment& e, const TrainingImages& images, TrainingRun
             .record = e.options.device.cuda_graph != GraphMode::off,
             .ahead = steps_in_flight(e),
             // So that the device has others while the host reads the results of one half.
-            .together = images.resident == nullptr ? 1 : std::max<std::size_t>(1, steps_in_flight(e) / 2)}) {}
+            .together = images.resident == nullptr ? 1 : std::max<std::size_t>(1, steps_in_flight(e) / 2),
+            .squares_by_range = !sums_squares_by_rank(e.defaults),
+            .keeps_results = collects_results(e, ranks)}) {}
 
 Trainer::Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, Signals* signals, RunOutput* output)
     : experiment_(experiment),
@@ -49,6 +61,7 @@ Trainer::Trainer(Experiment& experiment, TrainingRun& run, Communicator& ranks, 
       images_(training_images(experiment, run.cursor().epoch)),
       engine_(std::make_unique<Engine>(experiment, images_, run, ranks, clock_)),
       most_in_flight_(steps_in_flight(experiment)),
+      collects_(collects_results(experiment, ranks)),
       recorder_(engine_->reducer, output == nullptr ? nullptr : &output->folder, experiment.options.output.recording,
                 /*same_buckets=*/experiment.pipeline == nullptr),
       evaluator_(*experiment.backend, *experiment.network, *experiment.data.test, experiment.resident_test.get(), ranks,
@@ -103,7 +116,10 @@ ExitCode Trainer::run() {
     const std::optional<StepResult> finished = finish_step();
     if (!finished) continue;
     const StepResult& result = *finished;
-    if (!result.finite) handle_non_finite(result, step.samples, step.lr);
+    if (!result.finite) {
+      collect_results();
+      handle_non_finite(collects_ && ranks_.rank() == 0 ? noted_ : result, step.samples, step.lr);
+    }
     stopping_ = stopping_ || result.request.stop;
     checkpoint_due_ = checkpoint_due_ || result.request.checkpoint;
     const bool complete = after_step(result, step.lr, step.samples);
@@ -178,8 +194,13 @@ std::optional<StepResult> Trainer::finish_step() {
   const BegunStep step = begun_.front();
   begun_.pop_front();
   // The times of steps do not overlap. Those of sums are the last step's that has begun.
-  recorder_.step(result, {number, std::max(step.began, recorded_at_), clock_.totals(), input_->counts()}, step.lr,
+  recorder_.step({number, std::max(step.began, recorded_at_), clock_.totals(), input_->counts()},
                  /*sum_times=*/begun_.empty());
+  if (collects_) {
+    uncollected_.push_back({number, step.lr, step.samples});
+  } else {
+    note_result(number, result, step.lr, step.samples);
+  }
   recorded_at_ = now();
   return result;
 }
@@ -204,6 +225,7 @@ void Trainer::rebalance() {
   if (!balance_->due()) return;
   const std::optional<std::vector<std::int64_t>> counts = balance_->decide(ranks_);
   if (!counts || run_.step() == total_steps_) return;
+  collect_results();
   Experiment& e = experiment_;
   e.batch.divide(*counts);
   e.statistics->divide(ranks_, e.batch.shards_of(ranks_.rank()));
@@ -219,6 +241,7 @@ void Trainer::rebalance() {
 
 // What computes and reads the steps from here on, after a change of the shards or of the images' size.
 void Trainer::rebuild() {
+  collect_results();
   engine_.reset();
   images_ = training_images(experiment_, run_.cursor().epoch);
   engine_ = std::make_unique<Engine>(experiment_, images_, run_, ranks_, clock_);
@@ -230,6 +253,7 @@ void Trainer::rebuild() {
 ExitCode Trainer::leave(ExitCode code) {
   const LongActivity activity("writing a checkpoint");
   note_phase(WorkPhase::end);
+  collect_results();
   const PhaseScope scope(clock_, Phase::checkpoint);
   if (output_ != nullptr) output_->folder.finish_saving();
   timing_ = recorder_.finish(ranks_, clock_.totals(), run_.step(), code == ExitCode::done);
@@ -261,20 +285,22 @@ bool Trainer::steps_on(const Batch& batch, std::int64_t count) {
       begun += next;
     } else {
       finite = step.finish().finite && finite;
+      step.forget_last();
     }
   }
   return finite;
 }
 
-bool Trainer::after_step(const StepResult& result, double lr, std::int64_t samples) {
+bool Trainer::after_step(const StepResult& finished, double lr, std::int64_t samples) {
   const Cursor before = run_.cursor();
-  if (result.finite) {
-    run_.advance(result.loss, samples);
+  if (finished.finite) {
+    run_.advance(samples);
   } else {
     run_.pass_over(samples);
   }
   const std::int64_t step = run_.step();
-  if (output_ != nullptr && result.finite) log_outliers(result);
+  if (run_.cursor().epoch != before.epoch || wants_results(step)) collect_results();
+  const StepResult& result = collects_ ? noted_ : finished;
   samples_since_line_ += samples;
   epoch_samples_here_ += samples;
   if (step % experiment_.options.output.log_interval == 0 || step == total_steps_) log_step(result, lr);
@@ -313,34 +339,6 @@ void Trainer::log_step(const StepResult& result, double lr) {
   shown_ = {epoch,        epochs_shown(), step, total_steps_, result.loss, lr, rate, recorder_.mfu(rate).value_or(-1),
             limit_of(lap)};
   output_->console.log(shown_);
-}
-
-void Trainer::log_outliers(const StepResult& result) {
-  const auto log = [this](const char* quantity, const char* name, const std::optional<Outlier>& found) {
-    if (!found) return;
-    output_->folder.log().write(OutlierRecord{run_.step(), epoch_of_last_step(), quantity, *found});
-    log_warning(
-        "step {} (epoch {}): the {} of {:.4g} stands out, {:.0f} standard deviations above the median {:.4g} of the {} "
-        "steps before",
-        run_.step(), epoch_of_last_step(), name, found->value, found->z, found->median, Outliers::kWindow);
-  };
-  log("loss", "loss", losses_.note(result.loss));
-  log("gradient_norm", "gradient norm", gradient_norms_.note(result.grad_norm));
-}
-
-// What the steps before a resume were is compared with the next ones as if there had been no interruption.
-void Trainer::recall_outliers() {
-  std::vector<StepRecord> steps;
-  try {
-    steps = read_steps(output_->folder.path());
-  } catch (const Error&) {
-    return;  // of an older version, or the checkpoint is from another folder
-  }
-  constexpr std::size_t kEnough = 8 * Outliers::kWindow;
-  for (std::size_t i = steps.size() > kEnough ? steps.size() - kEnough : 0; i < steps.size(); ++i) {
-    (void)losses_.note(steps[i].loss);
-    (void)gradient_norms_.note(steps[i].grad_norm);
-  }
 }
 
 bool Trainer::evaluates_here() const {
@@ -386,7 +384,7 @@ void Trainer::check_weights() {
   if (checked_step_ == run_.step()) return;
   run_.fetch();
   const std::vector<TensorView> weights = run_.weights();
-  const std::vector<TensorView> state = run_.optimizer_state();
+  const std::vector<TensorView> state = run_.common_state();
   if (ranks_.size() > 1) {
     check_same_on_all_ranks(
         ranks_, {tensors_part("weights", weights), tensors_part("optimizer state", state)}, ExitCode::checkpoint,
@@ -395,6 +393,7 @@ void Trainer::check_weights() {
                     run_.step()));
   }
   std::string broken = first_not_finite(weights);
+  if (broken.empty() && !experiment_.statistics->finite()) broken = "running_statistics";
   if (broken.empty()) broken = first_not_finite(state);
   if (!broken.empty()) {
     throw JointError(ExitCode::non_finite,

@@ -84,7 +84,7 @@ class Trainer {
  private:
   // These return false if a request to stop ended an evaluation; the checkpoint exists, and resuming repeats the
   // evaluation.
-  [[nodiscard]] bool after_step(const StepResult& result, double lr, std::int64_t samples);
+  [[nodiscard]] bool after_step(const StepResult& finished, double lr, std::int64_t samples);
   [[nodiscard]] bool end_epoch(bool saves);
   [[nodiscard]] bool finish_interrupted();
   // Whether the run is done with a part of an epoch, as --epochs demands.
@@ -94,7 +94,10 @@ class Trainer {
   }
   [[nodiscard]] bool evaluate();
   void log_step(const StepResult& result, double lr);
-  void log_outliers(const StepResult& result);
+  void log_outliers(std::int64_t step, const StepResult& result);
+  void note_result(std::int64_t step, const StepResult& result, double lr, std::int64_t samples);
+  bool wants_results(std::int64_t step) const;
+  void collect_results();
   void write_evaluation(const EvalResult& result, bool best);
   bool evaluates_here() const;
   void log_epoch();
@@ -129,8 +132,9 @@ class Trainer {
   // Steps of this process.
   std::int64_t steps_here() const { return run_.step() - std::max<std::int64_t>(0, run_.resumed_step()); }
   float* step_parameters() const { return experiment_.parameters() + experiment_.held().begin; }
-  // The displayed number, from 1.
-  std::int64_t epoch_of_last_step() const { return (run_.step() - 1) / experiment_.batch.steps_per_epoch + 1; }
+  // The displayed numbers, from 1.
+  std::int64_t epoch_of(std::int64_t step) const { return (step - 1) / experiment_.batch.steps_per_epoch + 1; }
+  std::int64_t epoch_of_last_step() const { return epoch_of(run_.step()); }
 
   // With the last one, which may be a part of an epoch.
   std::int64_t epochs_shown() const { return static_cast<std::int64_t>(std::ceil(options_.epochs)); }
@@ -187,6 +191,15 @@ class Trainer {
   };
   std::deque<BegunStep> begun_;
   std::size_t most_in_flight_;
+  // Of steps whose results rank 0 does not have yet (Note [Results that only rank 0 needs] in train/step.h).
+  struct FinishedStep {
+    std::int64_t step = 0;
+    double lr = 0;
+    std::int64_t samples = 0;
+  };
+  std::vector<FinishedStep> uncollected_;
+  bool collects_;                // there are so many ranks that results are collected from several steps
+  StepResult noted_;             // the last one that is complete, on rank 0
   double recorded_at_ = 0;       // when the last step was recorded
   Request dropped_;              // of steps that were dropped before the ranks acted on them
   bool stopping_ = false;        // no more steps begin

@@ -34,7 +34,11 @@ void Trainer::check_learning_rate(const StepInput& input) {
 // or by those that have begun meanwhile. The loss does not depend on its scale.
 bool Trainer::lowers_loss_scale(const StepResult& result) {
   const double scale = run_.loss_scale().at(run_.step());
-  if (!std::isfinite(result.loss) || !run_.loss_scale().lower(run_.step())) return false;
+  std::int64_t finite = std::isfinite(result.loss) ? 1 : 0;
+  // A rank may know the loss of its own shards only.
+  if (collects_) ranks_.all_reduce(std::span(&finite, 1), ReduceOp::min);
+  if (finite == 0 || !run_.loss_scale().lower(run_.step())) return false;
+  engine_->step.forget_last();
   dropped_ = engine_->step.resume();
   begun_.clear();
   if (output_ != nullptr) {

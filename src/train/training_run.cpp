@@ -35,6 +35,14 @@ TrainingState constant_state(const Experiment& e) {
   for (const SmallerImages& smaller : e.smaller) state.plans[size_key(smaller.image)] = smaller.plan_text;
   state.classes = e.data.train->class_names();
   state.config = dump_config(e.options);
+  if (e.measured_bucket_ranks > 0) {
+    state.bucket_bytes = static_cast<std::int64_t>(e.bucket_bytes);
+    state.bucket_ranks = e.measured_bucket_ranks;
+  }
+  // The bits of the fixed tree do not depend on measurements, and its checkpoints are the same in every run.
+  if (reduction_of(e.options) != Reduction::tree) {
+    state.pipeline_first.assign(e.pipeline_plan.first.begin(), e.pipeline_plan.first.end());
+  }
   state.defaults = e.defaults;
   state.fingerprint["version"] = program_version();
   for (const FingerprintPart& part : e.fingerprint) state.fingerprint[part.name] = part.value;
@@ -152,7 +160,9 @@ void TrainingRun::roll_back(const Checkpoint* checkpoint) {
 
 void TrainingRun::read(const Checkpoint* checkpoint) {
   if (checkpoint == nullptr) return;
-  load(*checkpoint, model_label(experiment_.options.model.model), weights(), optimizer_state());
+  std::vector<TensorView> state = experiment_.statistics->shards_to_read(checkpoint->state.logical_shards);
+  for (TensorView& view : common_state()) state.push_back(std::move(view));
+  load(*checkpoint, model_label(experiment_.options.model.model), weights(), state);
 }
 
 // What rank 0 has read, to all ranks.
@@ -199,6 +209,12 @@ std::vector<TensorView> TrainingRun::parameters() const { return parameter_views
 
 std::vector<TensorView> TrainingRun::optimizer_state() {
   std::vector<TensorView> views = experiment_.statistics->shard_views();
+  for (TensorView& view : common_state()) views.push_back(std::move(view));
+  return views;
+}
+
+std::vector<TensorView> TrainingRun::common_state() {
+  std::vector<TensorView> views;
   for (const NamedMirror& state : host_state_) {
     for (const Parameter& p : experiment_.graph.parameters()) {
       if (p.fixed) continue;
@@ -208,8 +224,7 @@ std::vector<TensorView> TrainingRun::optimizer_state() {
   return views;
 }
 
-void TrainingRun::advance(double loss, std::int64_t samples) {
-  epoch_sums_.loss += loss * static_cast<double>(samples);
+void TrainingRun::advance(std::int64_t samples) {
   epoch_sums_.samples += samples;
   move_on(samples);
 }

@@ -5,7 +5,8 @@
 //   TrainingRun run(experiment, ranks);
 //   if (resumed) run.restore(session, *resumed, folder->checkpoint());
 //   ...
-//   run.advance(loss, samples);   // after each update
+//   run.advance(samples);          // after each update
+//   run.add_loss(loss, samples);
 //   run.fetch();
 //   folder->save(run.capture(), run.weights(), run.optimizer_state());
 #pragma once
@@ -49,7 +50,10 @@ class TrainingRun {
   std::vector<TensorView> weights() const;
   // Those of weights() that are parameters, not running statistics.
   std::vector<TensorView> parameters() const;
+  // Besides the weights, all that a checkpoint has; the shards' running statistics on rank 0 only.
   std::vector<TensorView> optimizer_state();
+  // What of it all ranks have alike.
+  std::vector<TensorView> common_state();
 
   Optimizer& optimizer() { return optimizer_; }
   LossScale& loss_scale() { return loss_scale_; }
@@ -58,8 +62,10 @@ class TrainingRun {
   // `skip` does not forbid it (FlatMath::pull).
   void look_ahead(std::int64_t step, const double* skip);
 
-  // Records one update, with the mean `loss` over the `samples` of its global batch.
-  void advance(double loss, std::int64_t samples);
+  // Records one update by a global batch of so many samples.
+  void advance(std::int64_t samples);
+  // And its mean loss over them, which only rank 0 needs, before the next checkpoint.
+  void add_loss(double loss, std::int64_t samples) { epoch_sums_.loss += loss * static_cast<double>(samples); }
   // The step was made without an update.
   void pass_over(std::int64_t samples);
   // Records an evaluation of the current weights; returns whether they are the best so far. NaN is never best.

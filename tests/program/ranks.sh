@@ -41,6 +41,60 @@ run 0 60 2 "${deep[@]}" --output "$folder/deep-moved" --max-steps 3
 run 0 60 3 "${deep[@]}" --output "$folder/deep-moved" --resume auto
 same_tensors "$folder/deep-1/latest" "$folder/deep-moved/latest"
 
+# More ranks than the checkpoint has logical shards: where no shard has statistics of its own, and without --deterministic, the
+# run goes on with more shards and says so.
+more=("${small[@]}" --output "$folder/more")
+run 0 60 1 "${more[@]}" --max-steps 3
+run 0 60 2 "${more[@]}" --max-steps 6 --resume auto
+grep -q 'the global batch is divided into 2 logical shards instead of 1; gradients are the same up to rounding' "$folder/err" ||
+  fail "the other number of shards is not reported"
+run 0 60 3 --config "$folder/more/config.cfg" --max-steps 8 --log-interval 1 --resume auto
+grep -q 'into 3 logical shards instead of 2' "$folder/err" || fail "with config.cfg the shards are not those of the ranks"
+run 0 60 1 "${more[@]}" --max-steps 10 --resume auto --logical-shards 1 --log-interval 1
+grep -q 'into 1 logical shard instead of 3' "$folder/err" || fail "an explicit number of shards is not taken"
+run 0 60 3 eval --config "$folder/more/config.cfg" --run "$folder/more"
+grep -q '"val_accuracy"' "$folder/out" || fail "more ranks than shards do not evaluate"
+run 0 60 3 "${small[@]}" --max-steps 10 --log-interval 1 --output "$folder/straight"
+losses "$folder/more" | tail -n 3 >"$folder/a"
+losses "$folder/straight" | tail -n 3 >"$folder/b"
+[ "$(paste "$folder/a" "$folder/b" | awk '($1 - $2) / $1 < 1e-4 && ($2 - $1) / $1 < 1e-4' | wc -l)" -eq 3 ] ||
+  fail "the losses of a run on 1, 2, 3 and 1 ranks differ from one on 3"
+# With statistics the mean of the shards goes on.
+run 0 60 2 "${small[@]}" --model mnist-slim --max-steps 3 --output "$folder/statistics"
+run 0 60 3 "${small[@]}" --model mnist-slim --max-steps 6 --output "$folder/statistics" --resume auto
+grep -q 'statistics from 43 instead of 64 samples' "$folder/err" || fail "what changes for batch normalisation is not said"
+# With --deterministic their bits are promised.
+run 0 60 1 "${small[@]}" --model mnist-slim --deterministic --max-steps 3 --output "$folder/promised"
+run 8 60 2 "${small[@]}" --model mnist-slim --deterministic --max-steps 6 --output "$folder/promised" --resume auto
+one_line 'the checkpoint has 1 logical shard, each with its own statistics .* use at most 1 rank'
+# An option that nobody gave is not blamed.
+run 0 60 1 --dataset glyphs --train-limit 500 --test-limit 100 --threads 1 --progress none --batch-per-rank 64 --max-steps 2 --output "$folder/each"
+run 8 60 2 --dataset glyphs --train-limit 500 --test-limit 100 --threads 1 --progress none --batch-per-rank 64 --max-steps 4 --output "$folder/each" --resume auto
+one_line '--batch-per-rank 64 on 2 ranks is one of 128; replace it by --global-batch 64'
+
+# More ranks than 16 send rank 0 the results of several steps together, and hear some of the others only.
+many=(--dataset glyphs --train-limit 500 --test-limit 100 --global-batch 50 --model mnist-slim --threads 1 --progress none
+  --deterministic --logical-shards 18 --log-interval 3 --checkpoint-every 7 --max-steps 14)
+for ranks in 1 18; do
+  run 0 120 "$ranks" "${many[@]}" --output "$folder/many-$ranks"
+done
+same_tensors "$folder/many-1/latest" "$folder/many-18/latest"
+same_files "$folder/many-1/steps.csv" "$folder/many-18/steps.csv"
+same_files <(grep -v '"config"' "$folder/many-1/latest/state.json") <(grep -v '"config"' "$folder/many-18/latest/state.json")
+same_files <(cut -d, -f1-6 "$folder/many-1/summary.csv") <(cut -d, -f1-6 "$folder/many-18/summary.csv")
+same_files <(losses "$folder/many-1") <(losses "$folder/many-18")
+
+# Without --deterministic, too, a run that is resumed on as many ranks has the bits of one that was not stopped: the size of
+# buckets, which is measured at the start, belongs to the checkpoint; but where bits do not depend on it, it is not in there.
+kept=("${small[@]}" --model mnist-slim --max-steps 6)
+run 0 60 3 "${kept[@]}" --checkpoint-every 3 --output "$folder/kept"
+for again in 1 2 3; do
+  run 0 60 3 "${kept[@]}" --resume "$folder/kept/checkpoints/step-00000003" --output "$folder/kept-$again"
+  same_tensors "$folder/kept/latest" "$folder/kept-$again/latest"
+done
+grep -q '"bucket_ranks": 3' "$folder/more/checkpoints/step-00000008/state.json" || fail "the checkpoint has no size of buckets"
+grep -q '"bucket_' "$folder/many-18/latest/state.json" && fail "--deterministic stores a measurement"
+
 # Synchronized batch normalisation: as many shards as ranks, and the losses of one rank. Without it they differ.
 synchronized=("${small[@]}" --model mnist-slim --max-steps 8 --log-interval 1)
 for ranks in 1 2 3; do
@@ -51,6 +105,7 @@ run 0 120 2 "${synchronized[@]}" --output "$folder/apart-2"
 cmp -s <(losses "$folder/sync-1") <(losses "$folder/apart-2") && fail "batch normalisation is always synchronized"
 run 2 60 2 "${synchronized[@]}" --sync-batch-norm --logical-shards 4 --output "$folder/refused"
 one_line '--sync-batch-norm requires one logical shard per rank, here there are 4 shards on 2 ranks'
+run 0 60 3 "${synchronized[@]}" --sync-batch-norm --max-steps 10 --resume auto --output "$folder/sync-2"
 run 2 60 1 "${small[@]}" --model lenet --sync-batch-norm --output "$folder/refused"
 one_line 'no batch normalisation'
 

@@ -47,6 +47,17 @@ TEST(StateTest, ClassesAreThereOnlyWhereTheyHaveNames) {
   }
 }
 
+// What was measured at the start; omitted where nothing was.
+TEST(StateTest, MeasurementsComeBack) {
+  TrainingState state;
+  EXPECT_THAT(to_json(state), testing::Not(HasSubstr("bucket")));
+  EXPECT_THAT(to_json(state), testing::Not(HasSubstr("pipeline")));
+  state.bucket_bytes = 65536;
+  state.bucket_ranks = 3;
+  state.pipeline_first = {0, 4, 9};
+  EXPECT_EQ(parse_state(to_json(state), "state.json"), state);
+}
+
 // Names of folders may be any bytes.
 TEST(StateTest, WhatIsNotUtf8ComesBackToo) {
   TrainingState state;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -35,19 +36,6 @@ std::string expect_error(ExitCode code, Work work) {
   return "";
 }
 
-// Bytes that depend on sender, message number and position.
-std::vector<std::byte> pattern(int sender, int number, std::size_t bytes) {
-  std::vector<std::byte> result(bytes);
-  for (std::size_t i = 0; i < bytes; ++i) {
-    const std::size_t value = i * 7 + static_cast<std::size_t>(sender) * 31 + static_cast<std::size_t>(number) * 101;
-    result[i] = static_cast<std::byte>(value % 251);
-  }
-  return result;
-}
-
-// The last size spans several pieces of an MPI message and a remainder.
-constexpr std::size_t kSizes[] = {0, 1, 7, 1000, 70000, (3U << 20U) + 5};
-
 void barrier_waits_for_all(Communicator& ranks) {
   for (int round = 0; round < 5; ++round) {
     if (round % ranks.size() == ranks.rank()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -57,89 +45,6 @@ void barrier_waits_for_all(Communicator& ranks) {
     std::vector<double> times = {entered, -now()};
     ranks.all_reduce(times, ReduceOp::max);
     EXPECT_LE(times[0], -times[1]) << "a rank left before another had entered";
-  }
-}
-
-void broadcast_from_every_root(Communicator& ranks) {
-  for (const std::size_t bytes : kSizes) {
-    for (int root = 0; root < ranks.size(); ++root) {
-      std::vector<std::byte> data = pattern(ranks.rank(), 1, bytes);
-      ranks.broadcast(data, root);
-      EXPECT_EQ(data, pattern(root, 1, bytes)) << bytes << " bytes from " << root;
-    }
-  }
-}
-
-void broadcast_text_of_any_length(Communicator& ranks) {
-  for (const std::string& text : {std::string(), std::string("plan: nhwc\nx"), std::string("a\0b", 3)}) {
-    for (int root = 0; root < ranks.size(); ++root) {
-      EXPECT_EQ(ranks.broadcast_text(ranks.rank() == root ? text : "not this", root), text);
-    }
-  }
-}
-
-void all_reduce_gives_exact_results(Communicator& ranks) {
-  const int n = ranks.size();
-  const double r = ranks.rank();
-  std::vector<double> sums = {r, 1, -2 * r};
-  ranks.all_reduce(sums, ReduceOp::sum);
-  EXPECT_EQ(sums, (std::vector<double>{n * (n - 1) / 2.0, 1.0 * n, -1.0 * n * (n - 1)}));
-  std::vector<double> least = {r, -r};
-  ranks.all_reduce(least, ReduceOp::min);
-  EXPECT_EQ(least, (std::vector<double>{0, 1.0 - n}));
-  std::vector<std::int64_t> most = {ranks.rank(), -ranks.rank(), std::int64_t{1} << 60U};
-  ranks.all_reduce(most, ReduceOp::max);
-  EXPECT_EQ(most, (std::vector<std::int64_t>{n - 1, 0, std::int64_t{1} << 60U}));
-  std::vector<std::int64_t> none;
-  ranks.all_reduce(none, ReduceOp::sum);
-  EXPECT_TRUE(none.empty());
-}
-
-void all_reduce_adds_in_rank_order(Communicator& ranks) {
-  const auto value = [](int rank, std::size_t i) {
-    return Random(17, static_cast<std::uint64_t>(rank), static_cast<std::uint32_t>(i)).normal_double();
-  };
-  std::vector<double> values(100);
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = value(ranks.rank(), i);
-  ranks.all_reduce(values, ReduceOp::sum);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    double sum = value(0, i);
-    for (int rank = 1; rank < ranks.size(); ++rank) sum += value(rank, i);
-    EXPECT_EQ(values[i], sum);
-  }
-}
-
-void all_reduce_keeps_nan(Communicator& ranks) {
-  for (int poisoned = 0; poisoned < ranks.size(); ++poisoned) {
-    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::min, ReduceOp::max}) {
-      double value = ranks.rank() == poisoned ? std::numeric_limits<double>::quiet_NaN() : ranks.rank();
-      ranks.all_reduce(std::span(&value, 1), op);
-      EXPECT_TRUE(std::isnan(value));
-    }
-  }
-}
-
-void all_gather_keeps_rank_order(Communicator& ranks) {
-  for (const std::size_t bytes : kSizes) {
-    std::vector<std::byte> all(bytes * static_cast<std::size_t>(ranks.size()));
-    ranks.all_gather(pattern(ranks.rank(), 2, bytes), all);
-    std::vector<std::byte> expected;
-    for (int rank = 0; rank < ranks.size(); ++rank) {
-      const std::vector<std::byte> theirs = pattern(rank, 2, bytes);
-      expected.insert(expected.end(), theirs.begin(), theirs.end());
-    }
-    EXPECT_EQ(all, expected);
-  }
-}
-
-void all_gather_text_keeps_length_and_order(Communicator& ranks) {
-  for (const int longest : {0, 1, 3000}) {
-    const auto text_of = [&](int rank) {
-      return std::string(static_cast<std::size_t>(rank * longest / 2), static_cast<char>('a' + rank % 20));
-    };
-    const std::vector<std::string> texts = ranks.all_gather_text(text_of(ranks.rank()), "a test");
-    ASSERT_EQ(texts.size(), static_cast<std::size_t>(ranks.size()));
-    for (int rank = 0; rank < ranks.size(); ++rank) EXPECT_EQ(texts[static_cast<std::size_t>(rank)], text_of(rank));
   }
 }
 
@@ -244,13 +149,14 @@ void gradient_sums_have_the_same_bits_on_all_ranks(Communicator& ranks) {
 
 // Ranks on hosts as launchers place them: in blocks, in turns, all apart, unevenly, all together.
 std::vector<std::vector<int>> placements(int ranks) {
-  std::vector<std::vector<int>> all(5);
+  std::vector<std::vector<int>> all(6);
   for (int rank = 0; rank < ranks; ++rank) {
     all[0].push_back(rank / 2);
     all[1].push_back(rank % 2);
     all[2].push_back(rank);
     all[3].push_back(rank == 0 ? 7 : 3);
     all[4].push_back(5);
+    all[5].push_back(rank * rank % 3);
   }
   return all;
 }
@@ -400,15 +306,8 @@ void tree_sums_have_the_same_bits_for_any_number_of_ranks(Communicator& ranks) {
 }  // namespace
 
 const std::vector<CommunicatorCase>& communicator_cases() {
-  static const std::vector<CommunicatorCase> cases = {
+  static const std::vector<CommunicatorCase> others = {
       {"BarrierWaitsForAll", barrier_waits_for_all},
-      {"BroadcastFromEveryRoot", broadcast_from_every_root},
-      {"BroadcastTextOfAnyLength", broadcast_text_of_any_length},
-      {"AllReduceGivesExactResults", all_reduce_gives_exact_results},
-      {"AllReduceAddsInRankOrder", all_reduce_adds_in_rank_order},
-      {"AllReduceKeepsNan", all_reduce_keeps_nan},
-      {"AllGatherKeepsRankOrder", all_gather_keeps_rank_order},
-      {"AllGatherTextKeepsLengthAndOrder", all_gather_text_keeps_length_and_order},
       {"SendAndReceiveAlongALine", send_and_receive_along_a_line},
       {"SendReceiveRoundTheRing", send_receive_round_the_ring},
       {"ExchangeKeepsTheOrderOfMessages", exchange_keeps_the_order_of_messages},
@@ -423,6 +322,11 @@ const std::vector<CommunicatorCase>& communicator_cases() {
       {"InterruptFreesAWaitingThread", interrupt_frees_a_waiting_thread},
       {"TreeSumsHaveTheSameBitsForAnyNumberOfRanks", tree_sums_have_the_same_bits_for_any_number_of_ranks},
   };
+  static const std::vector<CommunicatorCase> cases = [] {
+    std::vector<CommunicatorCase> all = collective_cases();
+    all.insert(all.end(), others.begin(), others.end());
+    return all;
+  }();
   return cases;
 }
 

@@ -34,4 +34,20 @@ std::vector<float> reference_tree_sum(std::uint64_t seed, std::int64_t step, std
 // Returns true if the arrays are bit-identical (0 and -0 differ, NaNs may be equal).
 bool same_bits(std::span<const float> a, std::span<const float> b);
 
+// Of these, those of collectives.
+std::vector<CommunicatorCase> collective_cases();
+
+// Bytes that depend on sender, message number and position.
+inline std::vector<std::byte> pattern(int sender, int number, std::size_t bytes) {
+  std::vector<std::byte> result(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) {
+    const std::size_t value = i * 7 + static_cast<std::size_t>(sender) * 31 + static_cast<std::size_t>(number) * 101;
+    result[i] = static_cast<std::byte>(value % 251);
+  }
+  return result;
+}
+
+// The last size spans several pieces of an MPI message and a remainder.
+inline constexpr std::size_t kSizes[] = {0, 1, 7, 1000, 70000, (3U << 20U) + 5};
+
 }  // namespace ddp::testing

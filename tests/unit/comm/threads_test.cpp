@@ -18,6 +18,7 @@
 #include "comm/group.h"
 #include "comm/reduce.h"
 #include "comm/self.h"
+#include "support/counting_communicator.h"
 #include "unit/comm/communicator_suite.h"
 
 namespace ddp {
@@ -57,6 +58,60 @@ TEST(ManyRanks, SumWithinAHost) {
   });
 }
 
+// Several rounds, and numbers of ranks that are no powers of two.
+class ManyRanksCase : public ::testing::TestWithParam<int> {};
+
+TEST_P(ManyRanksCase, Communicate) {
+  for (const CommunicatorCase& c : testing::communicator_cases()) {
+    const bool short_one = c.name.starts_with("AllReduce") || c.name.starts_with("TreeSumsOfDoubles") ||
+                           c.name == "EqualTextsKeepTheirRanks" || c.name == "AllGatherTextKeepsLengthAndOrder" ||
+                           c.name == "BroadcastTextOfAnyLength";
+    if (short_one) run_as_threads(GetParam(), c.body);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ManyRanksCase, ::testing::Values(9, 16, 23, 64),
+                         [](const auto& test) { return "On" + std::to_string(test.param); });
+
+TEST(ManyRanks, SumOnHostsOfDifferentSizes) {
+  // 20, 9, 1 and 3 ranks: one part of the data, or with the one of a single rank left out, three.
+  for (const int least : {1, 3}) {
+    std::vector<int> hosts;
+    for (const auto& [host, count] : {std::pair{4, 20}, {2, 9}, {7, least}, {3, 3}}) {
+      hosts.insert(hosts.end(), static_cast<std::size_t>(count), host);
+    }
+    run_as_threads(static_cast<int>(hosts.size()), [&](Communicator& ranks) {
+      const Rings rings = plan_rings(ranks.rank(), hosts);
+      EXPECT_EQ(rings.local.parts, least);
+      EXPECT_EQ(rings.across.size(), rings.local.place < least ? 4 : 1);
+      for (const std::size_t elements : {2U, 1000U, 200000U}) {
+        std::vector<float> data(elements);
+        for (std::size_t i = 0; i < elements; ++i)
+          data[i] = static_cast<float>(ranks.rank() + static_cast<int>(i % 50));
+        std::vector<float> scratch(ring_scratch_elements(elements, rings));
+        ring_sum(ranks, rings, std::span(data), std::span(scratch));
+        const int n = ranks.size();
+        for (std::size_t i = 0; i < elements; ++i) {
+          ASSERT_EQ(data[i], static_cast<float>(n * (n - 1) / 2 + n * static_cast<int>(i % 50)));
+        }
+      }
+      meet_on_host(ranks, rings);
+    });
+  }
+}
+
+// As runs add that began before there were two levels for such hosts.
+TEST(Rings, OneRingOnHostsOfDifferentSizesOnRequest) {
+  const std::vector<int> hosts = {0, 0, 1};
+  const Rings one = plan_rings(1, hosts, /*one_ring_if_uneven=*/true);
+  EXPECT_EQ(one.local.size(), 1);
+  EXPECT_EQ(one.across.ranks, (std::vector<int>{0, 1, 2}));
+  const Rings two = plan_rings(1, hosts);
+  EXPECT_EQ(two.local.ranks, (std::vector<int>{0, 1}));
+  EXPECT_FALSE(two.local.has_slice());
+  EXPECT_EQ(plan_rings(1, std::vector<int>{0, 0, 1, 1}, true).local.size(), 2);
+}
+
 // The even and the odd ranks, at the same time. These cases expect their own numbers of ranks in errors.
 class TwoGroups : public ::testing::TestWithParam<int> {};
 
@@ -93,36 +148,13 @@ TEST(Groups, ErrorsNameTheRanksOfTheJob) {
   }
 }
 
-// One rank of many, whose messages arrive immediately.
-class CountingCommunicator final : public Communicator {
- public:
-  explicit CountingCommunicator(int size) : size_(size) {}
-  int rank() const override { return size_ / 3; }
-  int size() const override { return size_; }
-  std::unique_ptr<Communicator> duplicate() override { return nullptr; }
-  void abort(int /*exit_code*/) noexcept override {}
-  int sent = 0;
-
- protected:
-  void post(std::span<const Outgoing> out, std::span<const Incoming> in) override {
-    sent += static_cast<int>(out.size());
-    for (const Incoming& message : in) std::fill(message.data.begin(), message.data.end(), std::byte{0});
-  }
-  Progress poll() override { return Progress::all; }
-  std::vector<int> pending_peers() const override { return {}; }
-  void give_up() noexcept override {}
-
- private:
-  int size_;
-};
-
 TEST(Communicator, ARankSendsAsManyMessagesAsTheRanksHaveBits) {
   for (const auto& [ranks, messages] : {std::pair{2, 1}, {8, 3}, {64, 6}, {1000, 10}, {1024, 10}}) {
-    CountingCommunicator counting(ranks);
+    CountingCommunicator counting(ranks / 3, ranks);
     const auto sent_by = [&](auto&& operation) {
-      counting.sent = 0;
+      const std::uint64_t before = counting.sent().messages;
       operation();
-      return counting.sent;
+      return static_cast<int>(counting.sent().messages - before);
     };
     std::int64_t flag = 1;
     std::vector<std::byte> all(static_cast<std::size_t>(ranks));

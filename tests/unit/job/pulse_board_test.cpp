@@ -12,6 +12,12 @@ namespace {
 
 using ::testing::ElementsAre;
 
+// What comes directly from each rank.
+void merge(PulseBoard& board, const std::vector<Pulse>& pulses, double clock) {
+  for (std::size_t rank = 0; rank < pulses.size(); ++rank)
+    board.merge(static_cast<int>(rank), pulses[rank], 0, 0, clock);
+}
+
 // A job whose ranks receive each other's pulses immediately, seen from one of them.
 class Job {
  public:
@@ -26,7 +32,7 @@ class Job {
         if (std::find(silent.begin(), silent.end(), rank) == silent.end()) ++of(rank).ticks;
       }
       board_.note_own(pulses_[own_], clock_);
-      board_.merge(pulses_, clock_);
+      merge(board_, pulses_, clock_);
     }
   }
   void step() {
@@ -105,15 +111,15 @@ TEST(PulseBoardTest, OldNewsIsNoNews) {
   board.note_own({.ticks = 1}, 10);
   std::vector<Pulse> table(2);
   table[1] = {.ticks = 5, .beats = 7};
-  board.merge(table, 11);
+  merge(board, table, 11);
   EXPECT_EQ(board.progress_elsewhere(), 11);
   table[1] = {.ticks = 4, .beats = 6};
-  board.merge(table, 12);
+  merge(board, table, 12);
   EXPECT_EQ(board.table()[1].ticks, 5U);
   EXPECT_EQ(board.progress_elsewhere(), 11);
   // Reports of others about this rank are ignored.
   table[0] = {.ticks = 99};
-  board.merge(table, 12);
+  merge(board, table, 12);
   EXPECT_EQ(board.table()[0].ticks, 1U);
 }
 
@@ -122,7 +128,7 @@ TEST(PulseBoardTest, WorkThatTakesLongIsKnownWhileItsRankIsHeard) {
   board.note_own({.ticks = 1}, 10);
   std::vector<Pulse> table(2);
   table[1] = {.ticks = 1, .beats = 1, .long_work = 1};
-  board.merge(table, 11);
+  merge(board, table, 11);
   EXPECT_TRUE(board.long_work(5, 12));
   EXPECT_FALSE(board.long_work(5, 17));
   EXPECT_EQ(board.seconds_silent(1, 17), 6);
@@ -132,15 +138,19 @@ TEST(PulseBoardTest, WorkThatTakesLongIsKnownWhileItsRankIsHeard) {
 
 TEST(PulseBoardTest, TheNewestReportCounts) {
   PulseBoard board(0, 3);
-  std::vector<Report> reports(3);
-  reports[0].ticks = 9;
-  reports[1] = {.ticks = 3, .stopped = 1};
-  board.merge_reports(reports);
-  reports[1] = {.ticks = 2};
-  board.merge_reports(reports);
-  EXPECT_EQ(board.reports()[0].ticks, 0U) << "of this rank only it knows";
+  board.note_report(1, {.ticks = 3, .stopped = 1});
+  board.note_report(1, {.ticks = 2});
   EXPECT_EQ(board.reports()[1].ticks, 3U);
   EXPECT_EQ(board.reports()[1].stopped, 1);
+}
+
+TEST(PulseBoardTest, NewsAreAsOldAsTheySay) {
+  PulseBoard board(0, 3);
+  board.note_own({.ticks = 1}, 10);
+  board.merge(1, {.ticks = 5, .beats = 7}, 2, 3, 20);
+  EXPECT_EQ(board.seconds_silent(1, 20), 2);
+  EXPECT_EQ(board.seconds_stuck(1, 20), 3);
+  EXPECT_EQ(board.progress_elsewhere(), 17);
 }
 
 TEST(PulseBoardTest, AllLeaveWhenAllHaveSaidSo) {
@@ -149,7 +159,7 @@ TEST(PulseBoardTest, AllLeaveWhenAllHaveSaidSo) {
   EXPECT_FALSE(board.all_leave());
   std::vector<Pulse> table(2);
   table[0] = {.ticks = 1, .leaving = 1};
-  board.merge(table, 2);
+  merge(board, table, 2);
   EXPECT_TRUE(board.all_leave());
 }
 

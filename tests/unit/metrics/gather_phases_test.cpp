@@ -7,7 +7,7 @@
 namespace ddp {
 namespace {
 
-TEST(GatherPhasesTest, EveryRankGetsAllInOrder) {
+TEST(GatherPhasesTest, RankZeroGetsAllInOrder) {
   for (const int ranks : {1, 2, 3, 4}) {
     const auto totals_of = [](int rank) {
       PhaseTotals totals;
@@ -16,7 +16,8 @@ TEST(GatherPhasesTest, EveryRankGetsAllInOrder) {
     };
     run_as_threads(ranks, [&](Communicator& communicator) {
       const std::vector<PhaseTotals> all = gather_phases(communicator, totals_of(communicator.rank()));
-      ASSERT_EQ(all.size(), static_cast<std::size_t>(ranks));
+      ASSERT_EQ(all.size(), static_cast<std::size_t>(communicator.rank() == 0 ? ranks : 0));
+      if (communicator.rank() != 0) return;
       for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ(all[static_cast<std::size_t>(rank)], totals_of(rank));
     });
   }

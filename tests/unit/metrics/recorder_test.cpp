@@ -93,7 +93,8 @@ TEST(RecorderTest, TheRanksGatherAlike) {
     phases[Phase::forward] = ranks.rank() * 0.03;
     const std::vector<RankTiming> all = recorder.gather(ranks, phases);
     EXPECT_FALSE(recorder.gather_due());
-    ASSERT_EQ(all.size(), 3U);
+    ASSERT_EQ(all.size(), ranks.rank() == 0 ? 3U : 0U);
+    if (ranks.rank() != 0) return;
     for (std::size_t rank = 0; rank < 3; ++rank) {
       EXPECT_EQ(all[rank].steps, 28);
       EXPECT_NEAR(all[rank].phases[Phase::forward], 0.028 * static_cast<double>(rank), 1e-12);
@@ -115,6 +116,7 @@ TEST(RecorderTest, TheSlowestRankOfEachIntervalIsCounted) {
       }
       all = recorder.gather(ranks, phases);
     }
+    if (ranks.rank() != 0) return;
     EXPECT_EQ(all[0].slowest, 1);
     EXPECT_EQ(all[1].slowest, 0);
     EXPECT_EQ(all[2].slowest, 2);

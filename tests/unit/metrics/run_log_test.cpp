@@ -110,6 +110,31 @@ TEST_F(RunLogTest, WhatIsKnownOfALineIsWritten) {
   EXPECT_EQ(line.at("confusion").dump(), "[[2,0],[0,0]]");
 }
 
+// A line does not grow with the number of ranks.
+TEST_F(RunLogTest, OfManyRanksTheSlowestAreWritten) {
+  RunLog log(run_, {});
+  std::size_t longest = 0;
+  for (const std::size_t ranks : {33U, 4096U}) {
+    TrainRecord record{.step = 1};
+    record.sampled = {20, std::vector<PhaseTotals>(ranks)};
+    for (std::size_t rank = 0; rank < ranks; ++rank) record.sampled.ranks[rank][Phase::forward] = 0.125;
+    for (const std::size_t slow : {ranks - 1, ranks - 9}) record.sampled.ranks[slow][Phase::data_wait] = 2;
+    log.write(record);
+    log.sync();
+    const std::string line = lines("metrics.jsonl").back();
+    const auto json = nlohmann::json::parse(line).at("ranks");
+    const auto of = json.at("of").get<std::vector<std::size_t>>();
+    EXPECT_EQ(of.size(), kLoggedRanks / 2);
+    EXPECT_TRUE(std::is_sorted(of.begin(), of.end()));
+    EXPECT_EQ(of.back(), ranks - 1);
+    EXPECT_TRUE(std::find(of.begin(), of.end(), ranks - 9) != of.end());
+    EXPECT_EQ(json.at("forward").size(), of.size());
+    EXPECT_EQ(json.at("mean").at("forward"), 0.125);
+    longest = std::max(longest, line.size());
+  }
+  EXPECT_LT(longest, 4096U);
+}
+
 TEST_F(RunLogTest, StepsAreCollectedAndCutWhereARunResumes) {
   const auto write = [](RunLog& log, std::int64_t from, std::int64_t to) {
     for (std::int64_t step = from; step <= to; ++step) log.write(StepRecord{.step = step, .samples = 0xab, .lr = 0.5});

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -68,7 +70,7 @@ TEST(ShardStatistics, TheMeanDoesNotDependOnTheNumberOfRanks) {
       ShardStatistics resumed(*backend, graph, plan, communicator.rank());
       if (communicator.rank() == 0) {
         const std::vector<TensorView> from = statistics.shard_views();
-        const std::vector<TensorView> to = resumed.shard_views();
+        const std::vector<TensorView> to = resumed.shards_to_read(plan.shards);
         ASSERT_EQ(to.size(), 1U);
         EXPECT_EQ(to[0].shape, (std::vector<std::int64_t>{6, graph.statistic_count()}));
         std::copy_n(from[0].data, from[0].elements(), to[0].data);
@@ -137,7 +139,7 @@ TEST(ShardStatistics, SlowCopiesArePulledShardByShard) {
     if (communicator.rank() == 0) {
       const std::vector<TensorView> from = statistics.shard_views();
       EXPECT_EQ(from[0].shape, (std::vector<std::int64_t>{6, 2, graph.statistic_count()}));
-      std::copy_n(from[0].data, from[0].elements(), resumed.shard_views()[0].data);
+      std::copy_n(from[0].data, from[0].elements(), resumed.shards_to_read(6)[0].data);
     }
     resumed.broadcast(communicator);
     for (std::int64_t shard = plan_of(2).shards_of(communicator.rank()).begin; shard < mine.end; ++shard) {
@@ -146,6 +148,78 @@ TEST(ShardStatistics, SlowCopiesArePulledShardByShard) {
       EXPECT_FLOAT_EQ(resumed.of_shard(shard)[0], first(shard) / 2);
     }
   });
+}
+
+// A checkpoint of three shards, with whose mean all of six begin.
+TEST(ShardStatistics, OtherNumbersOfShardsBeginWithTheMean) {
+  const Graph graph = make_model("mnist-slim", {1, 28, 28}, 10);
+  const auto count = static_cast<std::size_t>(graph.statistic_count());
+  for (const bool slow : {false, true}) {
+    run_as_threads(2, [&](Communicator& communicator) {
+      const auto backend = make_cpu_backend();
+      const BatchPlan plan = plan_of(2);
+      ShardStatistics statistics(*backend, graph, plan, communicator.rank(), slow);
+      if (communicator.rank() == 0) {
+        const TensorView rows = statistics.shards_to_read(3)[0];
+        EXPECT_EQ(rows.shape[0], 3);
+        for (std::size_t i = 0; i < rows.elements(); ++i) rows.data[i] = static_cast<float>(i);
+        for (const TensorView& view : statistics.mean_views()) std::fill_n(view.data, view.elements(), 7.0F);
+      }
+      statistics.broadcast(communicator);
+      EXPECT_EQ(statistics.mean()[0], 7) << "what the model's file has";
+      const auto stride = static_cast<float>(slow ? 2 * count : count);
+      const Range mine = plan.shards_of(communicator.rank());
+      for (std::int64_t shard = mine.begin; shard < mine.end; ++shard) {
+        EXPECT_EQ(statistics.of_shard(shard)[0], stride);
+        EXPECT_EQ(statistics.of_shard(shard)[count - 1], stride + static_cast<float>(count - 1));
+        if (slow) {
+          EXPECT_EQ(statistics.of_shard(shard)[count], stride + static_cast<float>(count));
+        }
+      }
+      statistics.gather(communicator);
+      EXPECT_EQ(statistics.mean()[0], stride);
+    });
+  }
+}
+
+TEST(ShardStatistics, AllRanksKnowWhetherAnyIsNotFinite) {
+  const Graph graph = make_model("mnist-slim", {1, 28, 28}, 10);
+  const auto count = static_cast<std::size_t>(graph.statistic_count());
+  run_as_threads(3, [&](Communicator& communicator) {
+    const auto backend = make_cpu_backend();
+    const BatchPlan plan = plan_of(3);
+    ShardStatistics statistics(*backend, graph, plan, communicator.rank(), /*slow=*/true);
+    statistics.gather(communicator);
+    EXPECT_TRUE(statistics.finite());
+    if (communicator.rank() == 2) statistics.of_shard(5)[count] = std::numeric_limits<float>::infinity();
+    statistics.gather(communicator);
+    EXPECT_FALSE(statistics.finite()) << "a slow copy";
+    EXPECT_TRUE(std::isfinite(statistics.mean()[0]));
+  });
+}
+
+// All shards' statistics are on rank 0 only, and a rank sends its own once.
+TEST(ShardStatistics, ARankSendsItsOwn) {
+  const Graph graph = make_model("resnet18", {3, 32, 32}, 10);
+  const auto count = static_cast<std::size_t>(graph.statistic_count());
+  for (const int ranks : {4, 16}) {
+    BatchOptions options;
+    options.global_batch = 64;
+    options.logical_shards = 64;
+    const BatchPlan plan = resolve_batch(options, ranks, 1000);
+    run_as_threads(ranks, [&](Communicator& communicator) {
+      const auto backend = make_cpu_backend();
+      ShardStatistics statistics(*backend, graph, plan, communicator.rank());
+      const std::uint64_t before = communicator.sent().bytes;
+      statistics.gather(communicator);
+      const auto own = static_cast<std::size_t>(plan.shards_of(communicator.rank()).size()) * count * sizeof(float);
+      // The mean travels along a tree.
+      const std::size_t mean =
+          count * sizeof(float) * static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(ranks)));
+      EXPECT_LE(communicator.sent().bytes - before, own + mean + 64 * static_cast<std::size_t>(ranks));
+      EXPECT_EQ(statistics.shard_views().size(), communicator.rank() == 0 ? 1U : 0U);
+    });
+  }
 }
 
 TEST(ShardStatistics, ANetworkWithoutThemHasNone) {

@@ -171,6 +171,85 @@ TEST(TrainStep, ALossThatIsNoNumberStopsAllRanksBeforeTheUpdate) {
   });
 }
 
+// The results of three steps, the last of a small batch, on rank 0.
+std::vector<StepResult> results_of(int ranks, const RigConfig& config) {
+  std::vector<StepResult> results;
+  run_as_threads(ranks, [&](Communicator& communicator) {
+    omp_set_num_threads(1);
+    TrainingRig rig(communicator, config);
+    std::vector<StepResult> mine;
+    std::int64_t number = 0;
+    for (const std::int64_t samples : {64, 64, 2}) {
+      ++number;
+      mine.push_back(rig.run(number, 64 * number, samples, 0.1));
+      EXPECT_TRUE(mine.back().finite);
+    }
+    if (config.keeps_results) {
+      rig.step.forget_last();
+      mine = rig.step.collect(communicator);
+      EXPECT_EQ(mine.size(), communicator.rank() == 0 ? 2U : 0U);
+      (void)rig.run(++number, 64 * 3, 2, 0.1);
+      for (const StepResult& last : rig.step.collect(communicator)) mine.push_back(last);
+    }
+    if (communicator.rank() == 0) results = mine;
+  });
+  return results;
+}
+
+// Whatever the ranks share or divide. The last step is made twice where it is collected, so its loss is that of other weights.
+TEST(TrainStep, CollectedResultsAreThoseOfEachStep) {
+  const std::vector<std::pair<int, RigConfig>> cases = {{1, {}},
+                                                        {3, {}},
+                                                        {2, {.queued = true}},
+                                                        {3, {.shards = 5, .algorithm = Reduction::tree}},
+                                                        {2, {.split = "fc1"}},
+                                                        {4, {.hosts = {0, 0, 1, 1}}}};
+  for (const auto& [ranks, plain] : cases) {
+    RigConfig keeps = plain;
+    keeps.keeps_results = true;
+    const std::vector<StepResult> expected = results_of(ranks, plain);
+    const std::vector<StepResult> results = results_of(ranks, keeps);
+    ASSERT_EQ(results.size(), 3U);
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(results[i].loss, expected[i].loss) << ranks << " ranks, step " << i;
+      EXPECT_EQ(results[i].correct, expected[i].correct);
+      EXPECT_EQ(results[i].grad_norm, expected[i].grad_norm);
+      EXPECT_EQ(results[i].hashes.samples, expected[i].hashes.samples);
+      EXPECT_EQ(results[i].hashes.pixels, expected[i].hashes.pixels);
+      EXPECT_EQ(results[i].hashes.weights, expected[i].hashes.weights);
+    }
+    EXPECT_EQ(results[2].hashes.samples, expected[2].hashes.samples);
+  }
+}
+
+// Whether the squares of each bucket or of each rank are added first, the norm is the same up to rounding.
+TEST(TrainStep, TheNormIsThatOfAllParts) {
+  const RigConfig parts{.hosts = {0, 0, 1, 1}};
+  RigConfig buckets = parts;
+  buckets.squares_by_range = true;
+  const std::vector<StepResult> whole = results_of(4, {});
+  const std::vector<StepResult> by_rank = results_of(4, parts);
+  const std::vector<StepResult> by_bucket = results_of(4, buckets);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_NEAR(by_rank[i].grad_norm, whole[i].grad_norm, 1e-5 * whole[i].grad_norm);
+    EXPECT_NEAR(by_bucket[i].grad_norm, by_rank[i].grad_norm, 1e-12 * by_rank[i].grad_norm);
+  }
+}
+
+TEST(TrainStep, KeptResultsDoNotHideALossThatIsNoNumber) {
+  for (const std::vector<int>& hosts : {std::vector<int>(), std::vector<int>{0, 0, 0}}) {
+    run_as_threads(3, [&](Communicator& communicator) {
+      omp_set_num_threads(1);
+      TrainingRig rig(communicator, {.global_batch = 24, .keeps_results = true, .hosts = hosts});
+      EXPECT_TRUE(rig.run(1, 0, 24, 0.1).finite);
+      if (communicator.rank() == 0) rig.weights()[5] = std::numeric_limits<float>::quiet_NaN();
+      communicator.barrier();
+      EXPECT_FALSE(rig.run(2, 0, 24, 0.1).finite);
+      EXPECT_EQ(rig.step.collect(communicator).size(), communicator.rank() == 0 ? 2U : 0U);
+    });
+  }
+}
+
 TEST(TrainStep, ARequestOfOneRankReachesAll) {
   run_as_threads(3, [&](Communicator& communicator) {
     omp_set_num_threads(1);

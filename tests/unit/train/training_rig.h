@@ -49,10 +49,12 @@ struct RigConfig {
   std::unique_ptr<Backend> (*device)() = nullptr;  // null: as `queued` says
   bool queued = false;  // on a queued backend that works like a GPU: staged sums, recorded steps
   RigImages images = RigImages::given;
-  std::size_t loaded_steps = 0;  // StageConfig::steps; 0: each step brings its batch
-  std::size_t together = 1;      // StepSettings::together
-  bool scales_loss = false;      // StepSettings::scales_loss, by another power of two in each step
-  std::vector<int> hosts = {};   // of each rank; those of a host share the parameters. Empty: each has its own
+  std::size_t loaded_steps = 0;   // StageConfig::steps; 0: each step brings its batch
+  std::size_t together = 1;       // StepSettings::together
+  bool scales_loss = false;       // StepSettings::scales_loss, by another power of two in each step
+  bool squares_by_range = false;  // StepSettings::squares_by_range
+  bool keeps_results = false;     // StepSettings::keeps_results
+  std::vector<int> hosts = {};    // of each rank; those of a host share the parameters. Empty: each has its own
 };
 
 // A step of a rig: on the golden samples from `first` on, `samples` over all ranks.
@@ -114,7 +116,9 @@ class TrainingRig {
              {.scales_loss = config.scales_loss,
               .record = config.queued || config.record,
               .ahead = config.ahead,
-              .together = config.together}),
+              .together = config.together,
+              .squares_by_range = config.squares_by_range,
+              .keeps_results = config.keeps_results}),
         momentum(config.optimizer.own_momentum()),
         ranks_(ranks),
         kind_(config.images),
