@@ -1,6 +1,7 @@
 // ddp_train: parse, open the session, run the command. Errors of any rank become one line and the job's exit code in
 // job/report.h.
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <span>
 
@@ -10,6 +11,7 @@
 #include "commands/commands.h"
 #include "job/report.h"
 #include "job/spin_limit.h"
+#include "metrics/terminal.h"
 #include "options/parse.h"
 
 namespace {
@@ -52,6 +54,7 @@ void take_timeouts(std::span<const char* const> arguments) {
 
 int main(int argc, char** argv) {
   ddp::limit_openmp_spinning(argv);
+  ddp::log_set_colours(ddp::Terminal(STDERR_FILENO).coloured());
   const std::span<const char* const> arguments(argv + 1, static_cast<std::size_t>(argc - 1));
   const auto body = [&](const ddp::MpiSession& session) {
     const ddp::Options options = ddp::together(session, [&] { return ddp::parse_options(arguments); });

@@ -27,6 +27,7 @@ class PatientSink final : public spdlog::sinks::base_sink<std::mutex> {
 struct Speaker {
   int rank = 0;
   int size = 1;
+  bool coloured = false;
   std::shared_ptr<spdlog::logger> logger;
 
   Speaker() : logger(std::make_shared<spdlog::logger>("ddp", std::make_shared<PatientSink>())) {
@@ -73,10 +74,15 @@ int log_rank() { return speaker().rank; }
 
 void log_set_level(LogLevel level) { speaker().logger->set_level(to_spdlog(level)); }
 
+void log_set_colours(bool coloured) { speaker().coloured = coloured; }
+
 void log_line(LogLevel level, std::string_view text) {
   Speaker& who = speaker();
   if (level == LogLevel::info && who.rank != 0) return;
-  who.logger->log(to_spdlog(level), prefix(level, who) + std::string(text));
+  std::string line = prefix(level, who) + std::string(text);
+  if (who.coloured && level == LogLevel::warning) line = "\x1b[33m" + line + "\x1b[0m";
+  if (who.coloured && level == LogLevel::error) line = "\x1b[31m" + line + "\x1b[0m";
+  who.logger->log(to_spdlog(level), line);
 }
 
 }  // namespace ddp

@@ -24,6 +24,9 @@ int log_rank();
 // Messages below `level` are dropped.
 void log_set_level(LogLevel level);
 
+// Shows warnings in yellow and errors in red: for standard error on a terminal.
+void log_set_colours(bool coloured);
+
 void log_line(LogLevel level, std::string_view text);
 
 template <class... Args>

@@ -1,5 +1,5 @@
-// ddp_train eval: the loss and accuracy of a checkpoint, as one JSON line. With --ema-decay the moving average of the
-// weights is evaluated.
+// ddp_train eval: the loss and accuracy of a checkpoint and of its classes, as tables or as one line of JSON. What the
+// options do not say is taken from the configuration of the run; with --ema-decay the moving average is evaluated.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -7,6 +7,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "checkpoint/layout.h"
@@ -14,6 +17,8 @@
 #include "commands/commands.h"
 #include "commands/ranks.h"
 #include "job/report.h"
+#include "metrics/evaluation_text.h"
+#include "options/parse.h"
 #include "train/evaluator.h"
 #include "train/model_source.h"
 #include "train/resume.h"
@@ -21,18 +26,46 @@
 
 namespace ddp {
 
-int run_eval(const MpiSession& session, const Options& options) {
-  const Ranks ranks = open_ranks(session, options);
+namespace {
+
+std::string json_line(const Checkpoint& checkpoint, const EvalResult& result) {
+  nlohmann::ordered_json line;
+  line["checkpoint"] = checkpoint.path.string();
+  line["step"] = checkpoint.state.step;
+  line["val_loss"] = result.loss;
+  line["val_accuracy"] = result.accuracy;
+  const double top5 = result.classes.top5_accuracy();
+  if (top5 >= 0) line["val_top5_accuracy"] = top5;
+  if (!checkpoint.state.classes.empty()) line["classes"] = checkpoint.state.classes;
+  line["class_accuracy"] = result.classes.class_accuracy();
+  if (!result.classes.confusion.empty()) line["confusion"] = result.classes.confusion;
+  line["samples"] = result.samples;
+  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::string tables(const Checkpoint& checkpoint, const EvalResult& result, std::vector<std::string> names) {
+  const double top5 = result.classes.top5_accuracy();
+  const EvaluatedClasses evaluation{result.loss, result.accuracy, top5 < 0 ? std::nullopt : std::optional(top5),
+                                    result.classes.class_accuracy(), result.classes.confusion};
+  return fmt::format("checkpoint  {} (step {})\n", checkpoint.path.string(), checkpoint.state.step) +
+         evaluation_text(evaluation, result.classes.of_class, std::move(names));
+}
+
+}  // namespace
+
+int run_eval(const MpiSession& session, const Options& given) {
+  const Ranks ranks = open_ranks(session, given);
   log_device(ranks.device);
   Communicator& communicator = *ranks.communicator;
   std::optional<Checkpoint> checkpoint;
   together(session, [&] {
     if (session.rank() != 0) return;
-    checkpoint = open_checkpoint(chosen_checkpoint(options));
+    checkpoint = open_checkpoint(chosen_checkpoint(given));
   });
   // Only rank 0 may have access to the checkpoint.
   const std::string state_text = communicator.broadcast_text(checkpoint ? to_json(checkpoint->state) : "", 0);
   const TrainingState state = parse_state(state_text, "the checkpoint of rank 0");
+  const Options options = together(session, [&] { return with_stored_run(given, state.config); });
   Experiment experiment = prepare_experiment(
       session, communicator, ranks.device, options,
       {.model_copy = checkpoint ? model_copy_of(checkpoint->path) : std::filesystem::path(), .evaluated = &state});
@@ -62,16 +95,8 @@ int run_eval(const MpiSession& session, const Options& options) {
                        session.rank() == 0);
     }
     if (checkpoint) {
-      nlohmann::ordered_json line;
-      line["checkpoint"] = checkpoint->path.string();
-      line["step"] = checkpoint->state.step;
-      line["val_loss"] = result.loss;
-      line["val_accuracy"] = result.accuracy;
-      const double top5 = result.classes.top5_accuracy();
-      if (top5 >= 0) line["val_top5_accuracy"] = top5;
-      line["class_accuracy"] = result.classes.class_accuracy();
-      line["samples"] = result.samples;
-      fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+      fmt::print("{}", options.json ? json_line(*checkpoint, result)
+                                    : tables(*checkpoint, result, experiment.data.test->class_names()));
     }
     return static_cast<int>(ExitCode::done);
   });

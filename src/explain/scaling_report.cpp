@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 #include "base/text_table.h"
-#include "explain/chart.h"
+#include "explain/report/chart.h"
 #include "explain/findings.h"
 
 namespace ddp {

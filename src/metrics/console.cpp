@@ -87,11 +87,13 @@ void Console::line(std::string_view text) {
 void Console::header(std::string_view title, std::span<const HeaderRow> rows) {
   int width = 0;
   for (const auto& [label, value] : rows) width = std::max(width, text_width(label));
-  std::string text = std::string(title) + "\n";
+  std::string text = paint(title, Paint::bold) + "\n";
   for (const auto& [label, value] : rows) {
     if (!label.empty() || !value.empty()) {
       const auto gap = static_cast<std::size_t>(width - text_width(label)) + 2;
-      text.append("  ").append(label).append(gap, ' ').append(value);
+      const auto column = static_cast<std::size_t>(width) + 4;
+      text.append("  ").append(label).append(gap, ' ');
+      text += terminal_.interactive() ? wrapped(value, terminal_.columns() - width - 5, column) : value;
     }
     text += '\n';
   }
@@ -138,11 +140,23 @@ void Console::epoch(const EpochRecord& record) {
   line(row_of(record));
 }
 
-void Console::summary(std::span<const PhaseTotals> ranks, std::span<const std::string> hosts) {
+void Console::summary(const RunSummary& summary) {
   clear_bar();
   if (!table_.empty()) line("\n" + table_head() + "\n" + table_.substr(0, table_.size() - 1));
   table_.clear();
-  line("\n" + time_table(ranks) + slowest_rank_text(ranks, hosts));
+  if (!summary.result.empty()) line("\n" + paint(summary.result, Paint::good));
+  if (!summary.verdict.empty()) {
+    line("\n" + (summary.healthy ? summary.verdict : paint(summary.verdict, Paint::warning)));
+  }
+  const std::string slowest = slowest_rank_text(summary.ranks, summary.hosts);
+  line("\n" + (summary.full ? time_table(summary.ranks) : time_line(summary.ranks)) + slowest);
+}
+
+void Console::waiting(std::string_view text) {
+  if (style_ == ProgressStyle::none) return;
+  if (style_ == ProgressStyle::lines) return line(text);
+  bar_shown_ = true;
+  write("\r" + shortened(text, terminal_.columns() - 1) + "\x1b[K");
 }
 
 }  // namespace ddp

@@ -5,7 +5,7 @@
 //   console.update(progress);                      // each step
 //   console.log(progress);                         // each log interval
 //   console.epoch(epoch_record);                   // each epoch
-//   console.summary(totals_of_all_ranks, hosts);   // at the end
+//   console.summary({.result = "accuracy 98.30 %", .verdict = "", .ranks = totals_of_all_ranks, .hosts = hosts});
 //
 // On a terminal the bar is redrawn in place and the table grows above it. Elsewhere a line is printed for each log
 // interval and each epoch, and the whole table at the end. Used by rank 0 only. Output that fails, for example into a
@@ -32,6 +32,15 @@ namespace ddp {
 // A label and its value; without a label it continues the previous value, without both it is an empty line.
 using HeaderRow = std::pair<std::string, std::string>;
 
+struct RunSummary {
+  std::string result;   // the accuracy, or why there is none
+  std::string verdict;  // why the run is as fast as it is; empty: unknown
+  bool healthy = true;  // the verdict finds nothing wrong
+  std::span<const PhaseTotals> ranks;
+  std::span<const std::string> hosts;  // one per rank; empty: no rank is named as the slowest
+  bool full = false;                   // a table of the phases in place of a line
+};
+
 class Console {
  public:
   // `read_clock` is for tests.
@@ -41,6 +50,7 @@ class Console {
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
+  // On a terminal long values continue on the next line, in their column.
   void header(std::string_view title, std::span<const HeaderRow> rows);
   void header(std::string_view title, std::initializer_list<HeaderRow> rows) {
     header(title, std::span(rows.begin(), rows.size()));
@@ -52,10 +62,12 @@ class Console {
   void log(const TrainingProgress& progress);
   // Adds a row to the table.
   void epoch(const EpochRecord& record);
-  // Prints the table if it has not been shown row by row, the time by phase, and the slowest rank. One entry per rank;
-  // without hosts, there is no slowest rank.
-  void summary(std::span<const PhaseTotals> ranks, std::span<const std::string> hosts);
+  // Prints the table if it has not been shown row by row, then what was learned, then where the time went.
+  void summary(const RunSummary& summary);
 
+  // While the run is set up: in place on a terminal, as a line elsewhere.
+  void waiting(std::string_view text);
+  bool has_bar() const { return style_ == ProgressStyle::bar; }
   // Prints a line above the bar.
   void line(std::string_view text);
   // Removes the bar before other output; the next update() restores it.
@@ -63,6 +75,9 @@ class Console {
 
  private:
   void write(std::string_view text);
+  std::string paint(std::string_view text, Paint paint) const {
+    return terminal_.coloured() ? painted(text, paint) : std::string(text);
+  }
   // Reads the clock and records the time of the first progress, from which the remaining time is estimated.
   double note(const TrainingProgress& progress);
   std::optional<double> eta(const TrainingProgress& progress, double time) const;

@@ -89,6 +89,37 @@ int text_width(const std::string& text) {
                                         [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; }));
 }
 
+std::string wrapped(std::string_view text, int columns, std::size_t indent) {
+  std::string lines;
+  int width = 0;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(' '), text.size());
+    const std::string word(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const int more = text_width(word);
+    if (width > 0 && width + 1 + more > columns) {
+      lines += "\n" + std::string(indent, ' ');
+      width = 0;
+    } else if (!lines.empty()) {
+      lines += ' ';
+      ++width;
+    }
+    lines += word;
+    width += more;
+  }
+  return lines;
+}
+
+std::string shortened(std::string_view text, int columns) {
+  std::string kept;
+  for (const char byte : text) {
+    const bool begins = (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U;
+    if (begins && text_width(kept) >= std::max(0, columns)) break;
+    kept += byte;
+  }
+  return kept;
+}
+
 std::string progress_bar(const TrainingProgress& progress, std::optional<double> eta, int columns, bool utf8) {
   const double fraction = fraction_done(progress);
   struct Part {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "metrics/phases.h"
 
@@ -38,6 +39,12 @@ std::string progress_line(const TrainingProgress& progress, std::optional<double
 
 // "0.4321", and of large ones four digits: "1.234e+05".
 std::string loss_text(double loss);
+
+// `text` with line breaks at blanks, so that no line has more than `columns` characters where that is possible; further
+// lines are indented by `indent` blanks.
+std::string wrapped(std::string_view text, int columns, std::size_t indent);
+// At most `columns` characters of `text`.
+std::string shortened(std::string_view text, int columns);
 
 // The number of characters that a terminal shows of a UTF-8 text without wide or combining ones.
 int text_width(const std::string& text);

@@ -143,6 +143,10 @@ class RunLog {
   void write(const OutlierRecord& record);
   void write(const EpochRecord& record);
   void write(const StepRecord& record);
+  // Shows the listener a record that no file gets.
+  void show(const TrainRecord& record) {
+    if (listener_ != nullptr) listener_->training(record);
+  }
   // It must outlive this object; null: none.
   void set_listener(LogListener* listener) { listener_ = listener; }
 

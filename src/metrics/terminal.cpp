@@ -1,6 +1,7 @@
 #include "metrics/terminal.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -28,10 +29,12 @@ std::string_view environment(const char* name) {
 }  // namespace
 
 Terminal::Terminal(int descriptor) : descriptor_(descriptor) {
-  if (::isatty(descriptor_) == 0 || environment("TERM") == "dumb") return;
+  const bool behind_mpirun = !environment("OMPI_COMM_WORLD_RANK").empty() && descriptor == STDERR_FILENO;
+  if ((::isatty(descriptor_) == 0 && !behind_mpirun) || environment("TERM") == "dumb") return;
   // See Note [Terminals behind mpirun].
   if (width_of(descriptor_) == 0) {
-    const std::string parents_output = "/proc/" + std::to_string(::getppid()) + "/fd/1";
+    const int same = descriptor == STDERR_FILENO ? STDERR_FILENO : STDOUT_FILENO;
+    const std::string parents_output = fmt::format("/proc/{}/fd/{}", ::getppid(), same);
     const int opened = ::open(parents_output.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
     if (opened < 0) return;
     descriptor_ = opened;
@@ -50,6 +53,13 @@ int Terminal::columns() const {
   // NOLINTNEXTLINE(bugprone-unchecked-string-to-number-conversion): 0 if it is no number
   const int columns = std::atoi(std::string(environment("COLUMNS")).c_str());
   return columns > 0 ? columns : 80;
+}
+
+bool Terminal::coloured() const { return interactive_ && environment("NO_COLOR").empty(); }
+
+std::string painted(std::string_view text, Paint paint) {
+  const char* code = paint == Paint::bold ? "1" : paint == Paint::good ? "1;32" : "33";
+  return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
 }
 
 bool locale_is_utf8() {

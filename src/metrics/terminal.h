@@ -5,9 +5,12 @@
 //
 // Note [Terminals behind mpirun]
 // Open MPI gives each process its own pseudo-terminal, of size 0x0, whether mpirun itself writes to a terminal or to a
-// file. Therefore a terminal without a size is assumed to be mpirun's, and the standard output of the parent process is
-// examined instead, which is mpirun if it runs on this machine.
+// file, and a pipe as standard error. Therefore a terminal without a size, or under mpirun a pipe, is assumed to be
+// mpirun's, and the same output of the parent process is examined instead, which is mpirun if it runs on this machine.
 #pragma once
+
+#include <string>
+#include <string_view>
 
 namespace ddp {
 
@@ -20,6 +23,8 @@ class Terminal {
 
   // Whether lines can be redrawn in place.
   bool interactive() const { return interactive_; }
+  // Whether colours and bold are wanted: on an interactive terminal, unless NO_COLOR is set (https://no-color.org).
+  bool coloured() const;
   // The current width in characters; $COLUMNS or 80 without a terminal.
   int columns() const;
 
@@ -28,6 +33,10 @@ class Terminal {
   bool owned_ = false;
   bool interactive_ = false;
 };
+
+enum class Paint { bold, good, warning };
+// `text` in bold, green or yellow, by the escape sequences of ECMA-48.
+std::string painted(std::string_view text, Paint paint);
 
 // Whether the character encoding of the locale is UTF-8, by LC_ALL, LC_CTYPE and LANG.
 bool locale_is_utf8();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -74,6 +75,21 @@ std::string time_table(std::span<const PhaseTotals> ranks) {
     table += '\n';
   }
   return table + row("wall", wall) + "\n";
+}
+
+std::string time_line(std::span<const PhaseTotals> ranks) {
+  DDP_ASSERT(!ranks.empty());
+  constexpr double kWorthNaming = 0.01;
+  const PhaseTotals mean = mean_of(ranks);
+  const double wall = mean.sum();
+  std::vector<Phase> phases(kPhases.begin(), kPhases.end());
+  std::stable_sort(phases.begin(), phases.end(), [&](Phase a, Phase b) { return mean[a] > mean[b]; });
+  std::string text = "time by phase    ";
+  for (const Phase phase : phases) {
+    const double part = share(mean[phase], wall);
+    if (part >= kWorthNaming) text += fmt::format("{} {}, ", phase_label(phase), percent_text(part));
+  }
+  return text + fmt::format("of {}; --summary full shows all\n", format_duration(wall));
 }
 
 std::string slowest_rank_text(std::span<const PhaseTotals> ranks, std::span<const std::string> hosts) {

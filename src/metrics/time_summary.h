@@ -30,6 +30,10 @@ SlowestRank slowest_rank(std::span<const PhaseTotals> ranks);
 // in it. `ranks` is not empty.
 std::string time_table(std::span<const PhaseTotals> ranks);
 
+// The mean over the ranks in one line, the longest phase first: "time by phase    backward 62%, forward 26%, ..., of 13.1
+// s in all". Phases below one percent are left out.
+std::string time_line(std::span<const PhaseTotals> ranks);
+
 // The sentence on the slowest rank, or "" for a single rank. `hosts` has one name per rank, or is empty if the
 // ranks have different work by design: "".
 std::string slowest_rank_text(std::span<const PhaseTotals> ranks, std::span<const std::string> hosts);

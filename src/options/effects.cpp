@@ -20,6 +20,7 @@ constexpr auto effects_table() {
   return std::to_array<KeyEffects>({
       {"config", nothing},
       {"dump-config", nothing},
+      {"json", nothing},
       {"help", nothing},
       {"version", nothing},
       {"log-level", nothing},
@@ -163,6 +164,7 @@ constexpr auto effects_table() {
       {"tensorboard", nothing},
       {"recording", nothing},
       {"progress", nothing},
+      {"summary", nothing},
 
       {"run", nothing},
       {"checkpoint", nothing},

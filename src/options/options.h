@@ -7,6 +7,7 @@
 // A member is named like its key, with underscores: --weight-decay is optimizer.weight_decay.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <filesystem>
@@ -56,6 +57,7 @@ enum class SaveFailure { retry, stop };
 enum class ExportFormat { automatic, onnx, safetensors };
 enum class ExportPrecision { fp32, fp16, bf16 };
 enum class ProgressStyle { automatic, bar, lines, none };
+enum class SummaryStyle { brief, full };
 
 // A factor for the parameters whose names match a pattern, in which * is any text and ? any character.
 struct PatternFactor {
@@ -258,6 +260,7 @@ struct OutputOptions {
   EvalViews eval_views = EvalViews::plain;
   std::string plan_cache;  // "off" or a folder; empty: see plan_cache_directory()
   ProgressStyle progress = ProgressStyle::automatic;
+  SummaryStyle summary = SummaryStyle::brief;
   bool trace = false;
   bool tensorboard = true;
   bool recording = true;  // of each step's times and fingerprints
@@ -314,6 +317,14 @@ struct ScalingOptions {
   friend bool operator==(const ScalingOptions&, const ScalingOptions&) = default;
 };
 
+// The keys of options that a user gave, which take precedence over the configuration of a stored run.
+struct GivenKeys {
+  std::vector<std::string> keys;
+  bool has(std::string_view key) const { return std::find(keys.begin(), keys.end(), key) != keys.end(); }
+  // Options with the same values are equal, whoever chose these.
+  friend bool operator==(const GivenKeys&, const GivenKeys&) { return true; }
+};
+
 struct Options {
   std::string command = "train";  // train, eval, plan, bench, check, devices, export, replay, explain, compare,
                                   // report, scaling or sweep
@@ -335,6 +346,8 @@ struct Options {
   bool help = false;
   bool version = false;
   bool dump_config = false;
+  bool json = false;  // eval: one line of JSON in place of tables
+  GivenKeys given;    // on the command line and in --config
 
   friend bool operator==(const Options&, const Options&) = default;
 };
@@ -393,6 +406,7 @@ constexpr auto enum_names(EvalOn) { return std::to_array<std::string_view>({"ran
 constexpr auto enum_names(SaveFailure) { return std::to_array<std::string_view>({"retry", "stop"}); }
 constexpr auto enum_names(ExportPrecision) { return std::to_array<std::string_view>({"fp32", "fp16", "bf16"}); }
 constexpr auto enum_names(ExportFormat) { return std::to_array<std::string_view>({"auto", "onnx", "safetensors"}); }
+constexpr auto enum_names(SummaryStyle) { return std::to_array<std::string_view>({"short", "full"}); }
 constexpr auto enum_names(ProgressStyle) { return std::to_array<std::string_view>({"auto", "bar", "lines", "none"}); }
 
 template <class E>

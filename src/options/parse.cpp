@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/program_options.hpp>
 #include <filesystem>
 #include <sstream>
@@ -384,9 +385,10 @@ Options parse_options(std::span<const char* const> args) {
   Options options;
   options.command = command_line.command;
   options.folders = command_line.folders;
+  std::vector<Setting> from_file;
   if (!given.run.config.empty()) {
-    std::vector<Setting> settings = read_config(table, given.run.config);
-    apply_settings(settings, options);
+    from_file = read_config(table, given.run.config);
+    apply_settings(from_file, options);
     // A batch size on the command line replaces any of the three in the file.
     if (std::any_of(command_line.settings.begin(), command_line.settings.end(), is_batch_size)) {
       options.batch.global_batch.reset();
@@ -395,9 +397,48 @@ Options parse_options(std::span<const char* const> args) {
     }
   }
   apply_settings(command_line.settings, options);
+  const auto note = [&](const Setting& setting) { options.given.keys.emplace_back(setting.spec->key); };
+  std::for_each(from_file.begin(), from_file.end(), note);
+  std::for_each(command_line.settings.begin(), command_line.settings.end(), note);
+  check(!options.json || options.command == "eval", ExitCode::usage, "--json applies to the command eval only");
   check_combinations(options);
   BatchOptions& batch = options.batch;
   if (!batch.global_batch && !batch.batch_per_rank && !batch.batch_size) batch.global_batch = kDefaultGlobalBatch;
+  return options;
+}
+
+Options with_stored_run(const Options& given, const std::string& config) {
+  const Table table = option_table();
+  const po::options_description description = describe(table);
+  // Which weights to start from and how a batch is divided matter to training only.
+  constexpr auto kNotTaken = std::to_array<std::string_view>(
+      {"init-from", "new-classifier", "logical-shards", "balance", "sync-batch-norm", "resume", "run", "checkpoint"});
+  const auto taken = [&](const OptionSpec& spec) {
+    const bool described = spec.topic == "model" || spec.topic == "data" || spec.topic == "batch" ||
+                           spec.topic == "optimizer" || spec.topic == "schedule" || spec.key == "eval-views";
+    return described && std::find(kNotTaken.begin(), kNotTaken.end(), spec.key) == kNotTaken.end() &&
+           !given.given.has(spec.key);
+  };
+  const auto sizes = std::to_array<std::string_view>({"global-batch", "batch-per-rank", "batch-size"});
+  const bool has_size = std::any_of(sizes.begin(), sizes.end(), [&](auto key) { return given.given.has(key); });
+  Options options = given;
+  if (!has_size) options.batch.global_batch.reset();
+  std::istringstream lines(config);
+  std::string text;
+  for (int line = 1; std::getline(lines, text); ++line) {
+    const std::string key = text.substr(0, text.find_first_of(" ="));
+    const OptionSpec* spec = text.starts_with('#') ? nullptr : find_option(table, key);
+    if (spec == nullptr || !taken(*spec)) continue;
+    if (has_size && std::find(sizes.begin(), sizes.end(), spec->key) != sizes.end()) continue;
+    const Setting setting = read_line(table, description, text, "the configuration of the checkpoint", line);
+    try {
+      if (setting.spec != nullptr) setting.spec->set(options, setting.value);
+    } catch (const BadValue& bad) {
+      throw Error(ExitCode::checkpoint, fmt::format("{}: {}; give --{} on the command line", described(setting),
+                                                    bad.what(), setting.spec->key));
+    }
+  }
+  check_combinations(options);
   return options;
 }
 

@@ -22,6 +22,11 @@ namespace ddp {
 // contradictory options.
 Options parse_options(std::span<const char* const> args);
 
+// For a command on a checkpoint: `given` with what the run's configuration says about model, data, batch and optimizer where
+// the user has given nothing else. `config` is TrainingState::config; keys that this version does not know are ignored.
+// Throws Error(checkpoint) if a value is not valid, and Error(usage) for contradictory options.
+Options with_stored_run(const Options& given, const std::string& config);
+
 struct OptionSetting {
   std::string key;
   std::string value;

@@ -95,6 +95,7 @@ void add_run(std::vector<OptionSpec>& table) {
   config.command_line_only = true;
   config.common = true;
   add_switch(table, "dump-config", &Options::dump_config, "print all options as a configuration file and exit");
+  add_switch(table, "json", &Options::json, "eval: print one line of JSON in place of tables");
   add_help(table);
   add_switch(table, "version", &Options::version, "print the versions of the program and its libraries and exit");
   run.choice("log-level", &RunOptions::log_level, "minimum severity of messages");
@@ -353,6 +354,7 @@ void add_output(std::vector<OptionSpec>& table) {
   output.on_off("recording", &O::recording,
                 "record the times, fingerprint and gradient norm of each step, for the commands explain and compare");
   output.choice("progress", &O::progress, "progress display; auto: a bar on a terminal, else lines");
+  output.choice("summary", &O::summary, "time by phase at the end of a run; short: a line, full: a table of all ranks");
 }
 
 void add_export(std::vector<OptionSpec>& table) {

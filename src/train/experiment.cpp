@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "checkpoint/layout.h"
 #include "data/pipeline/augmentation.h"
 #include "gradients/bucket_size.h"
@@ -237,10 +238,15 @@ namespace {
 void open_data(Experiment& e, const ExperimentInputs& inputs) {
   const DataOptions& data = e.options.data;
   const bool all_names = knows_all_folder_names(e.defaults);
+  std::vector<std::string> classes;
+  if (inputs.evaluated != nullptr) {
+    for (const std::string& name : inputs.evaluated->classes) classes.push_back(unescape_bytes(name));
+  }
   const FolderOptions folder{.preprocessing = preprocessing_of(data, e.defaults),
                              .max_bad_samples = data.max_bad_samples,
                              .image_cache = data.image_cache,
-                             .rules = {.valid_evaluates = all_names, .jfif_is_jpeg = all_names}};
+                             .rules = {.valid_evaluates = all_names, .jfif_is_jpeg = all_names},
+                             .classes = std::move(classes)};
   e.data =
       inputs.data == DataUse::sample
           ? open_sample(data.dataset, data.data_dir, data.train_limit, omp_get_max_threads(), folder)
@@ -248,7 +254,9 @@ void open_data(Experiment& e, const ExperimentInputs& inputs) {
   e.preprocessing = folder.preprocessing;
   e.preprocessing.shape = e.data.train->shape();
   Normalization& normalization = e.preprocessing.normalization;
-  normalization = choose_normalization(data, *e.data.train);
+  const bool unmeasurable = e.data.without_train && !inputs.evaluated->mean.empty();
+  normalization =
+      unmeasurable ? preprocessing_of(*inputs.evaluated).normalization : choose_normalization(data, *e.data.train);
   if (inputs.evaluated != nullptr) normalization = evaluated_normalization(normalization, *inputs.evaluated);
   const Augmentation augmentation = augmentation_of(data, e.data.train->shape(), normalization);
   // A GPU edits images while it reads them. Threads that mix images augment them before.

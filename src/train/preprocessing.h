@@ -2,7 +2,7 @@
 //
 //   Preprocessing preprocessing = preprocessing_of(options.data, kLatestDefaults);
 //   preprocessing.normalization = choose_normalization(options.data, *data.train);
-//   std::string recipe = preprocessing_of(state).recipe();
+//   std::string recipe = preprocessing_of(TrainingState{}).recipe();
 #pragma once
 
 #include <string>

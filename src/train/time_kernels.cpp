@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/heartbeat.h"
+#include "base/set_up_progress.h"
 #include "job/report.h"
 #include "machine/topology.h"
 
@@ -56,9 +57,11 @@ TimedKernels time_kernels(const MpiSession& session, Communicator& ranks, const 
   const auto mine = std::find(sharing.begin(), sharing.end(), ranks.rank());
   const std::string answers = together(session, [&] {
     std::string text;
+    const SetUpProgress progress("timing kernels", std::ssize(timed.queries));
     if (mine == sharing.end()) return text;
     for (auto q = static_cast<std::size_t>(mine - sharing.begin()); q < timed.queries.size(); q += sharing.size()) {
       heartbeat();
+      progress.advance(std::ssize(sharing));
       text += to_line(timed_answer(ops, timed.queries[q]));
     }
     return text;

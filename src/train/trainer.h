@@ -93,11 +93,13 @@ class Trainer {
     return run_.step() == all && total_steps_ == all && run_.cursor().step != 0;
   }
   [[nodiscard]] bool evaluate();
+  bool is_logged(std::int64_t step) const;
   void log_step(const StepResult& result, double lr);
   void log_outliers(std::int64_t step, const StepResult& result);
   void note_result(std::int64_t step, const StepResult& result, double lr, std::int64_t samples);
   bool wants_results(std::int64_t step) const;
   void collect_results();
+  void show_step(const StepResult& result, double lr);
   void write_evaluation(const EvalResult& result, bool best);
   bool evaluates_here() const;
   void log_epoch();
@@ -214,6 +216,9 @@ class Trainer {
   double epoch_seconds_ = 0;  // from that point to the end of the epoch
   std::int64_t epoch_samples_here_ = 0;
   std::int64_t samples_since_line_ = 0;
+  double line_at_ = 0;   // when the last line was written, or training began
+  double shown_at_ = 0;  // likewise of what is shown only
+  bool line_written_ = false;
   // On rank 0.
   Outliers losses_;
   Outliers gradient_norms_;

@@ -242,7 +242,10 @@ bool TrainingRun::evaluated(const EvalResult& result) {
   last_evaluation_ = result;
   evaluated_step_ = step_;
   const bool best = std::isfinite(result.loss) && result.accuracy > best_accuracy_;
-  if (best) best_accuracy_ = result.accuracy;
+  if (best) {
+    best_accuracy_ = result.accuracy;
+    best_step_ = step_;
+  }
   return best;
 }
 

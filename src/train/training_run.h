@@ -75,6 +75,10 @@ class TrainingRun {
   Cursor cursor() const { return cursor_; }    // position of the next step
   bool evaluated_now() const { return evaluated_step_ == step_; }
   const EvalResult& last_evaluation() const { return *last_evaluation_; }
+  bool ever_evaluated() const { return last_evaluation_.has_value(); }
+  double best_accuracy() const { return best_accuracy_; }  // 0 to 1; -1: none measured
+  std::int64_t best_step() const { return best_step_; }    // -1: none measured, or by an earlier process
+  std::int64_t evaluated_step() const { return evaluated_step_; }
   bool saved_now() const { return saved_step_ == step_; }
   void set_saved() { saved_step_ = step_; }
   std::int64_t saved_step() const { return saved_step_; }      // -1: none yet
@@ -112,6 +116,7 @@ class TrainingRun {
   Cursor cursor_;
   std::int64_t samples_seen_ = 0;
   double best_accuracy_ = -1;
+  std::int64_t best_step_ = -1;
   EpochSums epoch_sums_;
   bool epoch_logged_ = true;
   std::int64_t saved_step_ = -1;

@@ -10,7 +10,7 @@ whole=$folder/whole
 alone "${tiny[@]}" --epochs 4 --output "$folder/source" --max-steps 9 || fail "the run to damage failed"
 cp -a "$folder/source" "$whole"
 alone "${tiny[@]}" --epochs 4 --output "$whole" --resume auto || fail "the undamaged run failed"
-alone eval "${tiny[@]}" --output "$folder/source" || fail "eval"
+alone eval --json "${tiny[@]}" --output "$folder/source" || fail "eval"
 right_values=$(sed 's/.*"val_loss"/"val_loss"/' "$folder/out")
 mapfile -t names < <(cd "$folder/source" && find . -mindepth 1 | sort)
 
@@ -59,7 +59,7 @@ for ((n = 1; n <= trials; n++)); do
   damage "$run/$name"
   command=$((RANDOM % 4))
   case $command in
-  0) arguments=(eval "${tiny[@]}" --output "$run") ;;
+  0) arguments=(eval --json "${tiny[@]}" --output "$run") ;;
   1) arguments=("${tiny[@]}" --epochs 4 --output "$run" --resume auto) ;;
   2) arguments=("${tiny[@]}" --epochs 4 --max-steps 0 --config "$run/config.cfg" --output "$run" --resume "$run/latest") ;;
   3) arguments=(export --run "$run" --checkpoint best --format safetensors --to "$folder/exported") ;;

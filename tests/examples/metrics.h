@@ -3,6 +3,8 @@
 
 #include <span>
 
+#include "base/set_up_progress.h"
+#include "metrics/console.h"
 #include "metrics/timing.h"
 
 namespace ddp::metrics_examples {
@@ -10,6 +12,7 @@ namespace ddp::metrics_examples {
 extern const RunTiming timing;
 extern PhaseClock& phase_clock;
 extern const double began;
+extern Console& console;
 extern const std::span<const SumTimes> sum_times;
 
 }  // namespace ddp::metrics_examples

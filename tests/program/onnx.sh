@@ -11,13 +11,13 @@ run 0 10 1 export --run first --format safetensors --to net.safetensors
 grep -q 'net.safetensors: lenet of step 8, 129,068 parameters' out || fail 'what was exported is not said'
 run 0 10 1 export --run first --checkpoint best --fold-batch-norm --to best.onnx
 run 0 60 2 "${small[@]}" --model net.onnx --epochs 2 --max-steps 8 --output second
-run 0 60 1 eval "${small[@]}" --model net.onnx --resume second
+run 0 60 1 eval --json "${small[@]}" --model net.onnx --resume second
 cmp -s net.onnx second/model.onnx || fail 'the run folder has no copy of the model'
 
 # If the file is gone, the copy in the run folder is used. A run with the same initial weights does the same steps.
 mv net.onnx moved.onnx
 run 0 60 2 "${small[@]}" --model net.onnx --epochs 2 --output second --resume auto
-run 0 60 1 eval "${small[@]}" --model net.onnx --resume second
+run 0 60 1 eval --json "${small[@]}" --model net.onnx --resume second
 run 0 10 1 export --run second --to again.onnx
 run 0 60 2 "${small[@]}" --init-from net.safetensors --epochs 2 --output third
 run 0 10 1 export --run third --to third.onnx
@@ -34,7 +34,7 @@ one_line 'net.onnx is not the file that the checkpoint was trained with'
 # The extension determines the format; the exported file is read back and evaluates like the checkpoint.
 run 0 10 1 export --run first --to named.safetensors
 same_files net.safetensors named.safetensors
-run 0 60 1 eval "${small[@]}" --run first
+run 0 60 1 eval --json "${small[@]}" --run first
 # In half precision it is half as large, and read back, too.
 for precision in fp16 bf16; do
   run 0 10 1 export --run first --export-precision $precision --to half.safetensors
@@ -80,7 +80,7 @@ def tensors(run):
 sys.exit(tensors(sys.argv[1]) != tensors(sys.argv[2]))
 END
 done
-run 0 60 1 eval "${small[@]}" --run first
+run 0 60 1 eval --json "${small[@]}" --run first
 grep -q '"step":8,' out || fail 'eval --run evaluates something else'
 
 # Three classes instead of ten: all layers but the last one start from the file.
@@ -97,7 +97,7 @@ one_line 'moved.onnx is for images of 1x28x28 in 10 classes, the data set has 1x
 run 0 60 2 "${three[@]}" --new-classifier --output tuned --lr 0
 run 0 30 1 export --run tuned --to tuned.safetensors
 run 0 30 1 export --run tuned --to tuned.onnx
-run 0 30 1 eval "${three[@]}" --run tuned
+run 0 30 1 eval --json "${three[@]}" --run tuned
 grep -q '"fc2.weight":{"dtype":"F32","shape":\[3,' tuned.safetensors || fail 'the classifier does not have three outputs'
 
 # Invalid files and options.

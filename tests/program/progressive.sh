@@ -52,7 +52,7 @@ same_tensors "$folder/timed/latest" "$folder/timed-part/latest"
 
 # An evaluation of the checkpoint has the full size, and the run's loss; so has a network in a file.
 logged=$(grep '"val_loss"' "$folder/one/metrics.jsonl" | tail -n 1 | sed 's/.*"val_loss":\([0-9.e-]*\).*/\1/')
-run 0 60 1 eval --config "$folder/one/config.cfg" --output "$folder/one"
+run 0 60 1 eval --json --config "$folder/one/config.cfg" --output "$folder/one"
 grep -qF "$logged" "$words/out" || fail "the evaluation does not give the run's loss $logged"
 
 # A step with smaller images that is not finite is kept, and computed again with its size.

@@ -29,7 +29,7 @@ same_tensors "$folder/whole/latest" "$folder/split-1/latest"
 # A checkpoint has whole weights: the run's evaluation, that of data parallelism and that of the checkpoint agree.
 told() { sed 's/.*"val_loss":\([0-9.e-]*\).*/\1/'; }
 logged() { grep '"val_loss"' "$1/metrics.jsonl" | tail -n 1 | told; }
-run 0 60 1 eval "${small[@]}" --output "$folder/split-4"
+run 0 60 1 eval --json "${small[@]}" --output "$folder/split-4"
 for found in "$(logged "$folder/split-4")" "$(told <"$folder/out")"; do
   awk -v a="$(logged "$folder/whole")" -v b="$found" \
     'BEGIN { exit !(a > 0 && b > 0 && (a - b) / a < 1e-5 && (b - a) / a < 1e-5) }' ||

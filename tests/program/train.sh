@@ -28,22 +28,22 @@ run 0 60 2 --config "$folder/run/config.cfg" --output "$folder/again"
 same_tensors "$folder/run/latest" "$folder/again/latest"
 
 # While rank 0 writes a checkpoint, the other ranks' waiting time counts as the checkpoint phase, not as communication.
-run 0 120 2 "${small[@]}" --epochs 1 --checkpoint-every 1 --progress lines --output "$folder/often"
+run 0 120 2 "${small[@]}" --epochs 1 --checkpoint-every 1 --progress lines --summary full --output "$folder/often"
 awk '$1 == "checkpoint" { found = 1; even = $2 > 0.75 * $5 } END { exit !(found && even) }' "$folder/out" ||
   fail "the ranks do not share the time of the checkpoints: $(grep -E '^ *checkpoint' "$folder/out")"
 
 # eval prints the result of the last evaluation.
-run 0 60 2 eval "${small[@]}" --output "$folder/run"
+run 0 60 2 eval --json "${small[@]}" --output "$folder/run"
 accuracy=$(grep '"val_accuracy"' "$folder/run/metrics.jsonl" | tail -1 | sed 's/.*"val_accuracy":\([0-9.]*\).*/\1/')
 grep -q "\"val_accuracy\":$accuracy," "$folder/out" || fail "eval does not say $accuracy"
 
 # Evaluations use plain cross-entropy regardless of the training loss.
 grep -o '"val_loss":[^,]*' "$folder/out" >"$folder/plain"
-run 0 60 2 eval "${small[@]}" --label-smoothing 0.3 --output "$folder/run"
+run 0 60 2 eval --json "${small[@]}" --label-smoothing 0.3 --output "$folder/run"
 same_files "$folder/plain" <(grep -o '"val_loss":[^,]*' "$folder/out")
 # The line is valid JSON for any folder name.
 cp -r "$folder/run" "$folder/a \"quoted\" name"
-run 0 60 1 eval "${small[@]}" --output "$folder/a \"quoted\" name"
+run 0 60 1 eval --json "${small[@]}" --output "$folder/a \"quoted\" name"
 grep -q 'a \\"quoted\\" name' "$folder/out" || fail "quotes in a path are not escaped"
 
 # A second run in the same folder keeps the first.

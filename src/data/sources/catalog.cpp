@@ -143,7 +143,12 @@ std::string evaluation_text(const FolderListing& listing) {
 }
 
 DataSets open_folder(const Request& request) {
-  FolderListing listing = list_image_folder(request.data_dir, request.folder.rules);
+  std::error_code error;
+  const bool without_train =
+      !request.folder.classes.empty() && !std::filesystem::is_directory(request.data_dir / "train", error);
+  FolderListing listing = without_train
+                              ? list_evaluation_folder(request.data_dir, request.folder.classes, request.folder.rules)
+                              : list_image_folder(request.data_dir, request.folder.rules);
   const auto bad = std::make_shared<BadSamples>(request.folder.max_bad_samples);
   check_files(listing, request.folder.rules, *bad);
   ImageFolderConfig config{.preprocessing = request.folder.preprocessing,
@@ -151,12 +156,13 @@ DataSets open_folder(const Request& request) {
                            .cache = request.folder.image_cache == "off" ? "" : request.folder.image_cache,
                            .threads = request.threads};
   DataSets data;
-  auto train = std::make_unique<ImageFolder>(listing.train, listing.classes, config, bad);
+  auto train =
+      std::make_unique<ImageFolder>(without_train ? listing.test : listing.train, listing.classes, config, bad);
   config.limit = request.test_limit;
   config.evaluated = true;
   auto test = std::make_unique<ImageFolder>(listing.test, listing.classes, config, bad);
   if (request.folder.max_bad_samples > 0) {
-    check_train_classes(*train, listing, request.threads);
+    if (!without_train) check_train_classes(*train, listing, request.threads);
     const std::vector<ImageFolder::UnreadableClass> unreadable = test->unreadable_classes(request.threads);
     if (!unreadable.empty()) {
       leave_out(unreadable, listing);
@@ -166,6 +172,7 @@ DataSets open_folder(const Request& request) {
   data.train = std::move(train);
   data.test = std::move(test);
   data.evaluation = evaluation_text(listing);
+  data.without_train = without_train;
   return data;
 }
 

@@ -19,6 +19,8 @@ struct DataSets {
   std::unique_ptr<Dataset> test;
   // Of an image folder, the folder that evaluates: "valid (test is not read)".
   std::string evaluation = {};
+  // `train` has the images of `test`, because there are none for training (FolderOptions::classes).
+  bool without_train = false;
 };
 
 // Settings for image folders.
@@ -27,6 +29,8 @@ struct FolderOptions {
   std::int64_t max_bad_samples = 0;
   std::string image_cache = "off";  // a folder, or "off"
   FolderRules rules = {};
+  // For an evaluation: the classes of the checkpoint, in any bytes. Then there need be no folder `train`.
+  std::vector<std::string> classes = {};
 };
 
 // The names that open_dataset() accepts.

@@ -283,8 +283,9 @@ void check_only_known(const FolderListing& listing, const std::vector<std::strin
       return same_form(lower_case(each)) == same_form(lower_case(name));
     });
     throw Error(ExitCode::data,
-                fmt::format("{}: has no class '{}', which {} has{}; put images of it there, or remove {}",
-                            shown(listing.train.folder), escape_name(name), shown(listing.test.folder),
+                fmt::format("{} has no class '{}', which {} has{}; put images of it there, or remove {}",
+                            listing.train.files.empty() ? "the checkpoint" : shown(listing.train.folder) + ":",
+                            escape_name(name), shown(listing.test.folder),
                             near == listing.classes.end() ? "" : fmt::format(" (but '{}')", escape_name(*near)),
                             shown(listing.test.folder / name)));
   }
@@ -364,6 +365,19 @@ FolderListing list_image_folder(const fs::path& directory, const FolderRules& ru
         shown(listing.train.folder), hint(directory), shown(listing.train.folder), image_suffixes(rules));
   listing.test.folder = evaluation_folder(directory, rules, listing);
   list_train(listing, rules);
+  list_test(listing, rules);
+  return listing;
+}
+
+FolderListing list_evaluation_folder(const fs::path& directory, std::vector<std::string> classes,
+                                     const FolderRules& rules) {
+  FolderListing listing;
+  listing.classes = std::move(classes);
+  check(is_folder(directory), ExitCode::data,
+        "no image folder: {} is not a folder; pass --data-dir the folder that contains val/CLASS/*.jpg",
+        shown(directory));
+  listing.train.folder = directory / "train";
+  listing.test.folder = evaluation_folder(directory, rules, listing);
   list_test(listing, rules);
   return listing;
 }

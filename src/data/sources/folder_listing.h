@@ -60,6 +60,10 @@ struct FolderListing {
 // no image in `train`, or if `test` has a class that `train` lacks.
 FolderListing list_image_folder(const std::filesystem::path& directory, const FolderRules& rules = {});
 
+// The same without a folder `train`, for an evaluation: the classes are known.
+FolderListing list_evaluation_folder(const std::filesystem::path& directory, std::vector<std::string> classes,
+                                     const FolderRules& rules = {});
+
 // ".jpg, .jpeg, .png or .webp"
 std::string image_suffixes(const FolderRules& rules = {});
 

@@ -1,15 +1,18 @@
 // Charts and pages are well-formed, complete and escaped.
-#include "explain/report.h"
+#include "explain/report/report.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
-#include "explain/chart.h"
+#include "explain/report/chart.h"
 #include "support/errors.h"
 #include "support/temporary_folder.h"
 
@@ -48,6 +51,8 @@ ReportedRun sample_run(const std::string& name) {
   ReportedRun run;
   run.name = name;
   run.config = {{"lr", name}, {"model", "lenet"}};
+  run.classes = {"cat", "dog"};
+  run.epochs = {{.epoch = 1, .step = 100, .train_loss = 0.7, .val_loss = 0.5, .val_accuracy = 0.75}};
   for (std::int64_t step = 10; step <= 200; step += 10) {
     TrainRecord record{.step = step, .loss = 10.0 / static_cast<double>(step), .lr = 0.1, .images_per_second = 100};
     record.grad_norm = step == 50 ? std::nan("") : 2;
@@ -86,7 +91,9 @@ TEST(ChartTest, GapsInterruptALineAndNothingIsNotDrawn) {
   const double nan = std::nan("");
   const std::string svg = line_chart({"x", "step", {{"a", {{0, 1}, {1, 2}, {2, nan}, {3, 1}, {4, 5}}}}});
   EXPECT_EQ(count(svg, "<polyline"), 2);
-  EXPECT_EQ(line_chart({"x", "step", {{"a", {{0, nan}, {1, 2}}}}}), "");
+  EXPECT_EQ(line_chart({"x", "step", {{"a", {{0, nan}, {1, nan}}}}}), "");
+  // A single point is visible.
+  EXPECT_EQ(count(line_chart({"x", "step", {{"a", {{0, nan}, {1, 2}}}}}), "<circle"), 1);
   EXPECT_EQ(line_chart({"x", "step", {}}), "");
   EXPECT_THAT(line_chart({"x", "step", {{"a", {{0, 3}, {1, 3}}}}}), Not(HasSubstr("nan")));
 }
@@ -102,8 +109,8 @@ TEST(ChartTest, LongLinesAreThinnedOutButKeepTheirEnd) {
 TEST(ChartTest, HeatMapsShadeByTheLargestValue) {
   const std::string svg = heat_map({"m", {"r"}, {"a", "b"}, {{4, 1}}, false});
   EXPECT_EQ(unbalanced(svg), "");
-  EXPECT_THAT(svg, HasSubstr("fill-opacity='1.000'"));
-  EXPECT_THAT(svg, HasSubstr("fill-opacity='0.250'"));
+  EXPECT_THAT(svg, HasSubstr("fill-opacity='0.650'"));
+  EXPECT_THAT(svg, HasSubstr("fill-opacity='0.163'"));
   EXPECT_THAT(svg, HasSubstr(">4<"));
 }
 
@@ -118,8 +125,8 @@ TEST(ReportTest, APageShowsEverythingAndNeedsNothingFromElsewhere) {
   for (const char* word : {"http", "<script", "src=", "url(", "@import"})
     EXPECT_THAT(html, Not(HasSubstr(word))) << word;
   for (const char* word : {"prefers-color-scheme:dark", "@media print", "width=device-width", "lang='en'",
-                           "training loss", "gradient norm", "verdict: ", "confusion matrix after step 200",
-                           "Options that differ", "1 host-b", "1 (50.0%)"}) {
+                           "training loss", "gradient norm", "What was learned", "confusion matrix after step 200",
+                           "Options that differ", "1 host-b", "dog (50.0%)"}) {
     EXPECT_THAT(html, HasSubstr(word)) << word;
   }
   // Every picture has a name.
@@ -129,6 +136,78 @@ TEST(ReportTest, APageShowsEverythingAndNeedsNothingFromElsewhere) {
   // Only the option that differs is listed.
   EXPECT_THAT(html, HasSubstr("--lr"));
   EXPECT_THAT(html, Not(HasSubstr("--model")));
+}
+
+// The contrast of two colours "#rrggbb" by WCAG 2.1.
+double contrast(const std::string& a, const std::string& b) {
+  const auto luminance = [](const std::string& colour) {
+    double sum = 0;
+    constexpr std::array kWeights = {0.2126, 0.7152, 0.0722};
+    for (std::size_t i = 0; i < 3; ++i) {
+      const double share = std::stoi(colour.substr(1 + 2 * i, 2), nullptr, 16) / 255.0;
+      sum += kWeights.at(i) * (share <= 0.03928 ? share / 12.92 : std::pow((share + 0.055) / 1.055, 2.4));
+    }
+    return sum;
+  };
+  const double x = luminance(a) + 0.05;
+  const double y = luminance(b) + 0.05;
+  return std::max(x, y) / std::min(x, y);
+}
+
+// `top` with this opacity over `below`.
+std::string mixed(const std::string& below, const std::string& top, double opacity) {
+  std::string colour = "#";
+  for (std::size_t i = 1; i < 7; i += 2) {
+    const auto of = [i](const std::string& each) { return std::stoi(each.substr(i, 2), nullptr, 16); };
+    colour += fmt::format("{:02x}", static_cast<int>(std::lround(of(below) * (1 - opacity) + of(top) * opacity)));
+  }
+  return colour;
+}
+
+TEST(ReportTest, TextIsReadableInBothThemes) {
+  const std::vector<ReportedRun> runs = {sample_run("a")};
+  const std::string html = report(runs);
+  const std::size_t dark = html.find("prefers-color-scheme:dark");
+  for (const std::size_t theme : {std::size_t{0}, dark}) {
+    const auto colour = [&](const std::string& name) {
+      const std::size_t at = html.find("--" + name + ":#", theme) + name.size() + 3;
+      const std::string text = html.substr(at, html.find_first_of(";}", at) - at);
+      return text.size() == 7 ? text : std::string{'#', text[1], text[1], text[2], text[2], text[3], text[3]};
+    };
+    for (const char* text : {"text", "dim"}) {
+      EXPECT_GE(contrast(colour(text), colour("page")), 4.5);
+      EXPECT_GE(contrast(colour(text), colour("card")), 4.5);
+    }
+    // The hottest cell, and lines.
+    EXPECT_GE(contrast(colour("text"), mixed(colour("card"), colour("heat"), 0.65)), 4.5);
+    for (int i = 0; i < 8; ++i) EXPECT_GE(contrast(colour(fmt::format("c{}", i)), colour("card")), 3);
+  }
+}
+
+TEST(ReportTest, ASweepBeginsWithItsLeaderboard) {
+  const TemporaryFolder folder;
+  EXPECT_FALSE(is_sweep(folder.path()));
+  replace_file(folder.path() / "leaderboard.csv",
+               "place,trial,state,epochs,val_accuracy,best_epoch,val_loss,seconds,lr,model,reason\n"
+               "1,2,finished,3,0.75,3,0.5,1.500,0.1,\"a,\"\"b\"\"\",\n2,1,finished,3,0.5,2,0.7,1.400,0.001,lenet,\n"
+               "3,3,failed,0,,,,0.100,1e6,lenet,\"not finite, at step 1\"\n",
+               ExitCode::checkpoint);
+  EXPECT_TRUE(is_sweep(folder.path()));
+  const ReportedSweep sweep = read_reported_sweep(folder.path());
+  ASSERT_EQ(sweep.trials.size(), 3U);
+  EXPECT_EQ(sweep.options, (std::vector<std::string>{"lr", "model"}));
+  EXPECT_EQ(sweep.trials[0].setting, (std::vector<std::string>{"0.1", "a,\"b\""}));
+  const std::string html = report(sweep);
+  std::string body = html.substr(html.find("</style>") + 8);
+  EXPECT_EQ(unbalanced("<html><head>" + body), "");
+  EXPECT_LT(html.find("Leaderboard"), html.find("best accuracy by --lr, percent"));
+  EXPECT_THAT(html, HasSubstr("failed: not finite, at step 1"));
+  EXPECT_THAT(html, HasSubstr("a,&quot;b&quot;"));
+  // Two trials with an accuracy, in each of two charts.
+  EXPECT_EQ(count(html, "<circle"), 4);
+  replace_file(folder.path() / "leaderboard.csv", "place,trial\n1\n", ExitCode::checkpoint);
+  EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { (void)read_reported_sweep(folder.path()); }),
+              HasSubstr("not a leaderboard"));
 }
 
 TEST(ReportTest, OtherFoldersAreOneLine) {

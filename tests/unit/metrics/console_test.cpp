@@ -160,7 +160,8 @@ TEST_F(ConsoleTest, AFileGetsLinesAndTheTableAtTheEnd) {
     if (step % 100 == 0) console.epoch(epoch_record(step / 100));
   }
   const std::vector<PhaseTotals> ranks(1);
-  console.summary(ranks, std::vector<std::string>{"a"});
+  const std::vector<std::string> hosts = {"a"};
+  console.summary({.result = "", .verdict = "", .ranks = ranks, .hosts = hosts, .full = true});
   std::istringstream text(sheet.text());
   std::vector<std::string> lines;
   for (std::string line; std::getline(text, line);) lines.push_back(line);
@@ -267,9 +268,42 @@ TEST_F(ConsoleTest, TheSummaryNamesTheSlowestRank) {
   std::vector<PhaseTotals> ranks(2);
   ranks[0][Phase::backward] = 1;
   ranks[1][Phase::backward] = 3;
-  console.summary(ranks, std::vector<std::string>{"node-a", "node-b"});
+  const std::vector<std::string> hosts = {"node-a", "node-b"};
+  console.summary({.result = "", .verdict = "", .ranks = ranks, .hosts = hosts});
   EXPECT_THAT(sheet.text(),
               EndsWith("slowest rank: 1 on node-b, 1.0 s above the mean, 50% of the wall time (backward)\n"));
+}
+
+TEST_F(ConsoleTest, HeadersWrapUnderTheirColumnOnATerminalOnly) {
+  const Environment plain("NO_COLOR", "1");
+  const std::string words = "one two three four five six seven eight nine ten eleven";
+  Screen screen(40);
+  Console console(ProgressStyle::automatic, screen.file(), read_stand_in_time);
+  console.header("ddp_train", {{"model", words}});
+  EXPECT_EQ(screen.text(), "ddp_train\n  model  one two three four five six\n         seven eight nine ten eleven\n\n");
+  Sheet sheet;
+  Console file(ProgressStyle::automatic, sheet.file(), read_stand_in_time);
+  file.header("ddp_train", {{"model", words}});
+  EXPECT_EQ(sheet.text(), "ddp_train\n  model  " + words + "\n\n");
+}
+
+TEST_F(ConsoleTest, ResultsAreShownFirstAndInColourOnATerminalOnly) {
+  const std::vector<PhaseTotals> ranks(1);
+  const RunSummary summary{
+      .result = "accuracy 98 %", .verdict = "input-bound", .healthy = false, .ranks = ranks, .hosts = {}};
+  Screen screen(100);
+  Sheet sheet;
+  {
+    const Environment colours("NO_COLOR", "");
+    Console(ProgressStyle::none, screen.file(), read_stand_in_time).summary(summary);
+    Console(ProgressStyle::none, sheet.file(), read_stand_in_time).summary(summary);
+  }
+  EXPECT_THAT(screen.text(),
+              StartsWith("\n\x1b[1;32maccuracy 98 %\x1b[0m\n\n\x1b[33minput-bound\x1b[0m\n\ntime by phase"));
+  EXPECT_THAT(sheet.text(), StartsWith("\naccuracy 98 %\n\ninput-bound\n\ntime by phase"));
+  const Environment none("NO_COLOR", "1");
+  Console(ProgressStyle::none, screen.file(), read_stand_in_time).summary(summary);
+  EXPECT_THAT(screen.text(), StartsWith("\naccuracy 98 %\n"));
 }
 
 TEST_F(ConsoleTest, Utf8BarsAreDrawnInUtf8LocalesOnly) {

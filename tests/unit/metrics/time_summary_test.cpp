@@ -116,5 +116,12 @@ TEST(TimeTableTest, ColumnsStayAlignedForRunsOfAnyLength) {
   }
 }
 
+TEST(TimeLineTest, NamesTheLongestPhaseFirst) {
+  auto ranks = even_ranks(2);
+  ranks[0][Phase::checkpoint] = 0.01;
+  EXPECT_EQ(time_line(ranks),
+            "time by phase    backward 80%, exposed communication 20%, of 10.0 s; --summary full shows all\n");
+}
+
 }  // namespace
 }  // namespace ddp

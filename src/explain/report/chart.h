@@ -23,10 +23,14 @@ struct LineChart {
   std::string title;
   std::string x_label;
   std::vector<Series> series;
-  bool from_zero = false;  // the axis of y begins at 0
-  bool markers = false;    // a dot at every point
+  bool from_zero = false;                 // the axis of y begins at 0
+  bool markers = false;                   // a dot at every point; few points have one anyway
+  bool lines = true;                      // between the points
+  bool log_x = false;                     // all x are positive
+  double steps_per_unit = 0;              // a second row of numbers below the axis: x times this; 0: none
+  std::vector<std::string> x_names = {};  // of x = 0, 1, ..., in place of numbers
 };
-// "" if no series has two finite points.
+// "" if no series has a finite point.
 std::string line_chart(const LineChart& chart);
 // The same as a file of its own, with its colours, title and legend.
 std::string svg_file(const LineChart& chart);

@@ -1,4 +1,4 @@
-#include "explain/chart.h"
+#include "explain/report/chart.h"
 
 #include <fmt/core.h>
 
@@ -11,13 +11,17 @@ namespace ddp {
 namespace {
 
 constexpr double kWidth = 640;
-constexpr double kHeight = 260;
+constexpr double kHeight = 272;
 constexpr double kLeft = 64;
 constexpr double kRight = 12;
 constexpr double kTop = 12;
-constexpr double kBottom = 40;
+constexpr double kBottom = 52;
 constexpr std::size_t kMostPoints = 600;
 constexpr std::size_t kColours = 8;
+// A series of up to so many points has dots, so that a single one is visible.
+constexpr std::size_t kFewPoints = 30;
+// The share of the colour in the hottest cell.
+constexpr double kMostHeat = 0.65;
 
 struct Interval {
   double low = std::numeric_limits<double>::infinity();
@@ -41,7 +45,12 @@ struct Interval {
 struct Axes {
   Interval x;
   Interval y;
-  double place_x(double value) const { return kLeft + (value - x.low) / (x.high - x.low) * (kWidth - kLeft - kRight); }
+  bool log_x = false;
+  double place_x(double value) const {
+    const auto scaled = [this](double v) { return log_x ? std::log(v) : v; };
+    const double share = (scaled(value) - scaled(x.low)) / (scaled(x.high) - scaled(x.low));
+    return kLeft + share * (kWidth - kLeft - kRight);
+  }
   double place_y(double value) const {
     return kHeight - kBottom - (value - y.low) / (y.high - y.low) * (kHeight - kTop - kBottom);
   }
@@ -61,7 +70,38 @@ std::vector<double> ticks(const Interval& interval, int count) {
   return values;
 }
 
-std::string axes_svg(const Axes& axes, const std::string& x_label) {
+// On a logarithmic axis 1, 2 and 5 times the powers of ten.
+std::vector<double> log_ticks(const Interval& interval) {
+  std::vector<double> values;
+  for (double power = std::pow(10, std::floor(std::log10(interval.low))); power <= interval.high; power *= 10) {
+    for (const double factor : {1.0, 2.0, 5.0}) {
+      if (power * factor >= interval.low && power * factor <= interval.high) values.push_back(power * factor);
+    }
+  }
+  return values;
+}
+
+std::string x_tick(double x, double y, const std::string& text) {
+  return fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>", x, y, html_text(text));
+}
+
+std::string x_ticks(const Axes& axes, const LineChart& chart) {
+  std::string svg;
+  const double y = kHeight - kBottom + 16;
+  for (std::size_t i = 0; i < chart.x_names.size(); ++i) {
+    svg += x_tick(axes.place_x(static_cast<double>(i)), y, chart.x_names[i]);
+  }
+  if (!chart.x_names.empty()) return svg;
+  for (const double tick : chart.log_x ? log_ticks(axes.x) : ticks(axes.x, 6)) {
+    svg += x_tick(axes.place_x(tick), y, fmt::format("{:.6g}", tick + 0.0));
+    if (chart.steps_per_unit > 0) {
+      svg += x_tick(axes.place_x(tick), y + 14, fmt::format("{:.0f}", tick * chart.steps_per_unit + 0.0));
+    }
+  }
+  return svg;
+}
+
+std::string axes_svg(const Axes& axes, const LineChart& chart) {
   std::string svg;
   for (const double tick : ticks(axes.y, 5)) {
     const double y = axes.place_y(tick);
@@ -70,12 +110,7 @@ std::string axes_svg(const Axes& axes, const std::string& x_label) {
         "text-anchor='end'>{:.4g}</text>",
         kLeft, kWidth - kRight, y, y, kLeft - 6, y + 4, tick + 0.0);
   }
-  for (const double tick : ticks(axes.x, 6)) {
-    svg += fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='middle'>{:.6g}</text>", axes.place_x(tick),
-                       kHeight - kBottom + 16, tick + 0.0);
-  }
-  return svg + fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>", (kLeft + kWidth - kRight) / 2,
-                           kHeight - 6, html_text(x_label));
+  return svg + x_ticks(axes, chart) + x_tick((kLeft + kWidth - kRight) / 2, kHeight - 6, chart.x_label);
 }
 
 std::string begin_figure(const std::string& title, const std::string& label, double height) {
@@ -175,18 +210,19 @@ DrawnLines draw_lines(const LineChart& chart) {
       ++finite;
       last = y;
     }
-    drawn = drawn || finite > 1;
+    drawn = drawn || finite > 0;
     lines.names.push_back(series.name);
     lines.label += fmt::format("{}{} ends at {:.4g}", lines.names.size() > 1 ? ", " : "", series.name, last);
   }
   if (!drawn) return lines;
   if (chart.from_zero) axes.y.include(0);
+  axes.log_x = chart.log_x;
   axes.x.widen();
   axes.y.widen();
-  lines.svg = axes_svg(axes, chart.x_label);
+  lines.svg = axes_svg(axes, chart);
   for (std::size_t i = 0; i < chart.series.size(); ++i) {
-    lines.svg += polyline(chart.series[i], axes, i);
-    if (chart.markers) lines.svg += markers(chart.series[i], axes, i);
+    if (chart.lines) lines.svg += polyline(chart.series[i], axes, i);
+    if (chart.markers || chart.series[i].points.size() <= kFewPoints) lines.svg += markers(chart.series[i], axes, i);
   }
   return lines;
 }
@@ -244,7 +280,7 @@ std::string stack_chart(const StackChart& chart) {
   axes.x.widen();
   axes.y.widen();
   std::string svg = begin_figure(chart.title, fmt::format("{}, by {}", chart.title, chart.x_label), kHeight) +
-                    axes_svg(axes, chart.x_label);
+                    axes_svg(axes, LineChart{chart.title, chart.x_label, {}});
   std::vector<double> below(chart.columns.size());
   for (std::size_t part = 0; part < chart.parts.size(); ++part) {
     std::string upper;
@@ -260,6 +296,22 @@ std::string stack_chart(const StackChart& chart) {
   }
   return svg + "</svg>" + legend(chart.parts) + "</figure>";
 }
+
+namespace {
+
+// As many characters as fit into `width`.
+std::string brief_name(const std::string& name, double width) {
+  constexpr double kCharacter = 6.2;
+  const auto most = static_cast<std::size_t>(std::max(3.0, width / kCharacter));
+  std::size_t characters = 0;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    if ((static_cast<unsigned char>(name[i]) & 0xC0U) == 0x80U) continue;
+    if (++characters > most) return name.substr(0, i) + "…";
+  }
+  return name;
+}
+
+}  // namespace
 
 std::string heat_map(const HeatMap& map) {
   constexpr double kRowHeight = 24;
@@ -278,13 +330,13 @@ std::string heat_map(const HeatMap& map) {
   std::string svg = begin_figure(map.title, map.title, height);
   for (std::size_t c = 0; c < map.columns.size() && numbers; ++c) {
     svg += fmt::format("<text class='small' x='{:.1f}' y='15' text-anchor='middle'>{}</text>",
-                       kLabel + (static_cast<double>(c) + 0.5) * width, html_text(map.columns[c]));
+                       kLabel + (static_cast<double>(c) + 0.5) * width, html_text(brief_name(map.columns[c], width)));
   }
   for (std::size_t r = 0; r < map.rows.size(); ++r) {
     const double y = kHead + row_height * static_cast<double>(r);
     if (row_height > 10) {
       svg += fmt::format("<text class='small' x='{:.1f}' y='{:.1f}' text-anchor='end'>{}</text>", kLabel - 6,
-                         y + row_height / 2 + 4, html_text(map.rows[r]));
+                         y + row_height / 2 + 4, html_text(brief_name(map.rows[r], kLabel)));
     }
     for (std::size_t c = 0; c < map.columns.size(); ++c) {
       const double value = map.values[r][c];
@@ -292,11 +344,11 @@ std::string heat_map(const HeatMap& map) {
       const double x = kLabel + static_cast<double>(c) * width;
       svg +=
           fmt::format("<rect class='heat' x='{:.1f}' y='{:.1f}' width='{:.1f}' height='{:.1f}' fill-opacity='{:.3f}'/>",
-                      x, y, width - 1, row_height - 1, shade);
+                      x, y, width - 1, row_height - 1, kMostHeat * shade);
       if (!numbers || value <= 0) continue;
       svg += fmt::format(
-          "<text class='small {}' x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>", shade > 0.55 ? "on" : "off",
-          x + width / 2, y + row_height / 2 + 4,
+          "<text class='small on' x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>", x + width / 2,
+          y + row_height / 2 + 4,
           map.percent ? fmt::format("{:.{}f}%", value * 100, value < 0.1 ? 1 : 0) : fmt::format("{:.0f}", value));
     }
   }
