@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "metrics/read_log.h"
@@ -69,6 +70,48 @@ void Trainer::recall_outliers() {
     (void)losses_.note(steps[i].loss);
     (void)gradient_norms_.note(steps[i].grad_norm);
   }
+}
+
+// A function of the step alone, so that a resumed run logs the same steps: every --log-interval steps, and at the end of
+// epochs that have none of these.
+bool Trainer::is_logged(std::int64_t step) const {
+  const std::int64_t every = experiment_.options.output.log_interval;
+  if (step % every == 0 || step == total_steps_) return true;
+  const std::int64_t epoch = experiment_.batch.steps_per_epoch;
+  return step % epoch == 0 && step / every == (step - epoch) / every;
+}
+
+// What people see between the steps that are logged.
+void Trainer::show_step(const StepResult& result, double lr) {
+  constexpr double kFirstLine = 10;      // seconds of training
+  constexpr double kBetweenPoints = 10;  // seconds, of TensorBoard
+  const double time = now();
+  const double elapsed = time - line_at_;
+  shown_.epoch = epoch_of_last_step();
+  shown_.epochs = epochs_shown();
+  shown_.step = run_.step();
+  shown_.steps = total_steps_;
+  shown_.loss = result.loss;
+  shown_.lr = lr;
+  const double rate = elapsed > 0 ? static_cast<double>(samples_since_line_) / elapsed : 0;
+  if (!line_written_) shown_.images_per_second = rate;
+  output_->console.update(shown_);
+  if (!line_written_ && elapsed > kFirstLine) {
+    line_written_ = true;
+    output_->console.log(shown_);
+  }
+  if (time - shown_at_ < kBetweenPoints) return;
+  shown_at_ = time;
+  output_->folder.log().show({shown_.step,
+                              shown_.epoch,
+                              result.loss,
+                              lr,
+                              rate,
+                              PhaseTotals{},
+                              result.grad_norm,
+                              recorder_.mfu(rate),
+                              recorder_.memory(),
+                              {}});
 }
 
 }  // namespace ddp
