@@ -9,8 +9,8 @@
 
 #include "base/text.h"
 #include "base/text_table.h"
-#include "explain/report/chart.h"
 #include "explain/findings.h"
+#include "explain/report/chart.h"
 
 namespace ddp {
 namespace {

@@ -18,6 +18,7 @@ def main():
         parts = text.split() + ["0"]
         entries.append(f"{{0x{code:X}, 0x{int(parts[0], 16):X}, 0x{int(parts[1], 16):X}}},")
     print(f"// Written by tests/golden/make_decompositions.py, from Unicode {unicodedata.unidata_version}. No second part: 0.")
+    print("// clang-format off")
     line = ""
     for entry in entries:
         if len(line) + len(entry) + 1 > 120:

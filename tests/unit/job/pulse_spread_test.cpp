@@ -17,9 +17,9 @@ namespace {
 using ::testing::ElementsAre;
 
 // All ranks of a job, whose messages arrive with the next pulse, four times a second.
-class Job {
+class SpreadingJob {
  public:
-  explicit Job(int size) : size_(size) {
+  explicit SpreadingJob(int size) : size_(size) {
     for (int rank = 0; rank < size; ++rank) {
       boards_.emplace_back(rank, size);
       spreads_.emplace_back(boards_.back(), rank, size);
@@ -96,7 +96,7 @@ class Job {
 class Pulses : public ::testing::TestWithParam<int> {};
 
 TEST_P(Pulses, NobodyIsToBlameWhileARankMakesProgress) {
-  Job job(GetParam());
+  SpreadingJob job(GetParam());
   job.run(3);
   job.all_wait();
   job.set_moving(false);
@@ -110,7 +110,7 @@ TEST_P(Pulses, NobodyIsToBlameWhileARankMakesProgress) {
 TEST_P(Pulses, TheSilentRankIsNamedByAll) {
   const int ranks = GetParam();
   const int lost = ranks / 3;
-  Job job(ranks);
+  SpreadingJob job(ranks);
   job.run(20);
   job.all_wait();
   job.set_moving(false);
@@ -130,7 +130,7 @@ TEST_P(Pulses, TheSilentRankIsNamedByAll) {
 // Also a second time, when what was known from the first is out of date.
 TEST_P(Pulses, TheRankThatHangsInItsOwnWorkIsNamedByAll) {
   const int ranks = GetParam();
-  Job job(ranks);
+  SpreadingJob job(ranks);
   for (const int guilty : {ranks - 1, 1}) {
     job.set_moving(true);
     job.run(20);
@@ -152,7 +152,7 @@ TEST_P(Pulses, TheRankThatHangsInItsOwnWorkIsNamedByAll) {
 }
 
 TEST_P(Pulses, AllLearnOfLongWork) {
-  Job job(GetParam());
+  SpreadingJob job(GetParam());
   job.run(4);
   EXPECT_FALSE(job.long_work(1));
   job.of(0).long_work = 1;
@@ -165,7 +165,7 @@ TEST_P(Pulses, AllLearnOfLongWork) {
 
 TEST_P(Pulses, AllLeaveWhenAllHaveSaidSo) {
   const int ranks = GetParam();
-  Job job(ranks);
+  SpreadingJob job(ranks);
   job.run(2);
   // All but one.
   job.run(5, {ranks - 1}, /*leaving=*/true);
@@ -180,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Pulses, ::testing::Values(2, 5, 16, 17, 48, 64, 
 // About a hundred bytes to each of log2 ranks, four times a second; the tables go round during an alarm only.
 TEST(PulsesOfManyRanks, AreFewBytesUnlessNothingMoves) {
   for (const int ranks : {17, 64, 128}) {
-    Job job(ranks);
+    SpreadingJob job(ranks);
     const double targets = std::ceil(std::log2(ranks));
     job.run(5);
     EXPECT_LT(job.bytes_per_second(), 4 * 128 * targets + 1) << ranks;
