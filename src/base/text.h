@@ -20,7 +20,7 @@ std::string counted(std::uint64_t count, std::string_view noun);
 // 0.0123 -> "12.3 ms"; 75 -> "1:15"; 3675 -> "1:01:15".
 std::string format_duration(double seconds);
 
-// Levenshtein's edit distance: insertions, deletions and replacements of one character.
+// Insertions, deletions and replacements of one character, and swaps of two neighbours (optimal string alignment distance).
 std::size_t edit_distance(std::string_view a, std::string_view b);
 // The candidate with the smallest edit distance to `word` in lower case, or "" if none is close enough.
 std::string nearest(std::string_view word, std::span<const std::string> candidates);

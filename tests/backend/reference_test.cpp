@@ -89,6 +89,10 @@ Inputs inputs_for(const OpSpec& spec) {
   Inputs in{.x = random_values(count),
             .parameters = {random_values(parameter_elements(spec, 0)), random_values(parameter_elements(spec, 1))},
             .statistics = random_values(statistic_elements(spec))};
+  // The second half are variances.
+  for (std::size_t i = in.statistics.size() / 2; i < in.statistics.size(); ++i) {
+    in.statistics[i] = 0.1 + std::abs(in.statistics[i]);
+  }
   if (inputs_of(spec) == 2) in.x2 = random_values(batch_of(spec) * second_input_of(spec).elements());
   for (std::int64_t n = 0; n < batch_of(spec); ++n) in.keys.push_back(generator()());
   return in;
