@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <system_error>
 
+#include "base/output.h"
+
 namespace ddp {
 
 std::string one_line(std::string message) {
-  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  message = printable(message);
   std::replace(message.begin(), message.end(), '\n', ' ');
-  std::replace_if(message.begin(), message.end(), is_control, '?');
   return message;
 }
 

@@ -8,8 +8,10 @@
 #include <cerrno>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "base/heartbeat.h"
+#include "base/random.h"
 #include "base/text.h"
 
 namespace ddp {
@@ -28,9 +30,13 @@ std::string advice(int error_number) {
       return "free disk space or use another folder";
     case EFBIG:
       return "raise the file size limit (ulimit -f) or use another folder";
+    case EROFS:
+      if (in_container()) {
+        return "the file system is mounted read-only: mount a volume there without ':ro', or use another folder";
+      }
+      return "the file system is mounted read-only; use another folder";
     case EACCES:
     case EPERM:
-    case EROFS:
       if (in_container()) {
         return fmt::format(
             "this container runs as user {}: change the owner of the folder or volume to that user, or start "
@@ -49,8 +55,8 @@ std::string advice(int error_number) {
 
 int flags_of(File::Mode mode) {
   switch (mode) {
-    case File::Mode::create:
-      return O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    case File::Mode::create:  // truncated once it is known whose it is
+      return O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     case File::Mode::append:
       return O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     case File::Mode::create_new:
@@ -91,6 +97,10 @@ std::size_t fill(std::span<std::byte> bytes, ExitCode code, const std::filesyste
   return total;
 }
 
+void check_regular(const struct stat& status, const std::filesystem::path& path, ExitCode code) {
+  check(S_ISREG(status.st_mode), code, "{} is not a regular file; check the path", path.string());
+}
+
 }  // namespace
 
 void file_error(ExitCode code, std::string_view action, const std::filesystem::path& path, int error_number) {
@@ -108,14 +118,20 @@ File::File(std::filesystem::path path, Mode mode, ExitCode code) : path_(std::mo
     descriptor_ = ::open(path_.c_str(), flags_of(mode), 0666);
   } while (descriptor_ < 0 && errno == EINTR);
   if (descriptor_ < 0) file_error(code_, mode == Mode::read ? "open" : "create", path_, errno);
-  if (mode != Mode::read) return;
-  struct stat status {};
-  const bool known = ::fstat(descriptor_, &status) == 0;
-  if (known && S_ISREG(status.st_mode)) return;
-  const int error_number = errno;
-  ::close(std::exchange(descriptor_, -1));
-  if (!known) file_error(code_, "read", path_, error_number);
-  throw Error(code_, fmt::format("{} is not a regular file; check the path", path_.string()));
+  if (mode == Mode::create_new) return;
+  try {
+    if (mode == Mode::read) {
+      struct stat status {};
+      if (::fstat(descriptor_, &status) != 0) file_error(code_, "read", path_, errno);
+      check_regular(status, path_, code_);
+    } else {
+      check_own_file(descriptor_, path_, code_);
+    }
+    if (mode == Mode::create && size() > 0) truncate(0);
+  } catch (...) {
+    ::close(std::exchange(descriptor_, -1));
+    throw;
+  }
 }
 
 File::~File() {
@@ -181,6 +197,21 @@ void File::truncate(std::uint64_t bytes) {
   if (::ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) file_error(code_, "write", path_, errno);
 }
 
+void check_own_file(int descriptor, const std::filesystem::path& path, ExitCode code) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) file_error(code, "read", path, errno);
+  if (S_ISCHR(status.st_mode)) return;
+  check_regular(status, path, code);
+  if (status.st_uid == ::geteuid() && status.st_nlink <= 1) return;
+  struct stat folder {};
+  const std::filesystem::path parent = path.has_parent_path() ? path.parent_path() : ".";
+  if (::stat(parent.c_str(), &folder) != 0) file_error(code, "read", parent, errno);
+  check((folder.st_mode & S_IWOTH) == 0, code,
+        "{} was there before and {}, in a folder that all users may write to; remove it, or use another folder",
+        path.string(),
+        status.st_uid == ::geteuid() ? "has a second name" : fmt::format("belongs to user {}", status.st_uid));
+}
+
 std::string read_text(const std::filesystem::path& path, ExitCode code, std::uint64_t most) {
   File file(path, File::Mode::read, code);
   const std::uint64_t size = file.size();
@@ -204,13 +235,25 @@ void rename_path(const std::filesystem::path& from, const std::filesystem::path&
         to.string());
 }
 
+void remove_temporaries(const std::filesystem::path& folder, ExitCode code) {
+  std::error_code error;
+  std::vector<std::filesystem::path> leftovers;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    if (entry->path().filename().string().starts_with(kTemporaryPrefix)) leftovers.push_back(entry->path());
+  }
+  if (error) file_error(code, "read the folder", folder, error.value());
+  for (const std::filesystem::path& leftover : leftovers) {
+    std::filesystem::remove_all(leftover, error);
+    if (error) file_error(code, "remove", leftover, error.value());
+  }
+}
+
 void replace_by(const std::filesystem::path& path, const std::function<void(const std::filesystem::path&)>& write,
                 ExitCode code) {
-  // Contains the process ID, because other processes may write the same file at the same time.
+  // Other processes may write the same file at the same time, and other users must not be able to occupy the name.
   const std::filesystem::path temporary =
-      path.parent_path() / fmt::format(".tmp-{}-{}", path.filename().string(), ::getpid());
-  std::error_code error;
-  std::filesystem::remove(temporary, error);
+      path.parent_path() / fmt::format("{}{}-{}", kTemporaryPrefix, path.filename().string(), random_token());
   try {
     write(temporary);
     rename_path(temporary, path, code);

@@ -1,6 +1,6 @@
 // Files: an owning descriptor, complete reads and writes, and atomic replacement.
 //
-//   File file(path, File::Mode::create, ExitCode::checkpoint);
+//   File file(path, File::Mode::create_new, ExitCode::checkpoint);
 //   file.write(std::string_view("..."));
 //   file.sync();
 //   file.close();
@@ -41,7 +41,8 @@ class Descriptor {
 class File {
  public:
   // read: a regular file only, so that a FIFO or a device cannot block. create truncates an existing file, append
-  // writes at its end, create_new fails if the name exists; none of the three follows a symbolic link.
+  // writes at its end, create_new fails if the name exists; none of the three follows a symbolic link, nor writes to what
+  // another user has put into a folder of all users such as /tmp.
   enum class Mode { read, create, append, create_new };
 
   File(std::filesystem::path path, Mode mode, ExitCode code);
@@ -79,6 +80,10 @@ class File {
 [[noreturn]] void file_error(ExitCode code, std::string_view action, const std::filesystem::path& path,
                              int error_number);
 
+// Throws unless what was opened for writing is a device, or a regular file that another user cannot have put there: in a
+// folder that all users may write to it belongs to this user and has no second name.
+void check_own_file(int descriptor, const std::filesystem::path& path, ExitCode code);
+
 // An upper bound on any text that this program reads or writes as a whole, except tensors.
 inline constexpr std::uint64_t kMaxTextBytes = std::uint64_t{1} << 30U;
 
@@ -87,6 +92,12 @@ std::string read_text(const std::filesystem::path& path, ExitCode code, std::uin
 
 // Renames a file, link or folder, and looks whether this has happened: some file systems report success too early.
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to, ExitCode code);
+
+// The beginning of the names of temporary files.
+inline constexpr const char* kTemporaryPrefix = ".tmp-";
+
+// Removes what processes that were killed have left in a folder, but not in those below it.
+void remove_temporaries(const std::filesystem::path& folder, ExitCode code);
 
 // Calls `write` with the path of a temporary file beside `path`, then renames it, so `path` is replaced atomically. A
 // link at `path` is replaced, not followed.

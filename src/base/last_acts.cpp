@@ -8,14 +8,15 @@
 namespace ddp {
 namespace {
 
+// Neither is ever destroyed, since a library may end the process by exit().
 std::mutex& mutex() {
-  static std::mutex instance;
-  return instance;
+  static auto* const instance = new std::mutex;
+  return *instance;
 }
 
 std::vector<LastAct*>& acts() {
-  static std::vector<LastAct*> instance;
-  return instance;
+  static auto* const instance = new std::vector<LastAct*>;
+  return *instance;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/error.h"
 #include "base/output.h"
 
 namespace ddp {
@@ -79,7 +80,7 @@ void log_set_colours(bool coloured) { speaker().coloured = coloured; }
 void log_line(LogLevel level, std::string_view text) {
   Speaker& who = speaker();
   if (level == LogLevel::info && who.rank != 0) return;
-  std::string line = prefix(level, who) + std::string(text);
+  std::string line = prefix(level, who) + one_line(std::string(text));
   if (who.coloured && level == LogLevel::warning) line = "\x1b[33m" + line + "\x1b[0m";
   if (who.coloured && level == LogLevel::error) line = "\x1b[31m" + line + "\x1b[0m";
   who.logger->log(to_spdlog(level), line);

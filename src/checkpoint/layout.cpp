@@ -46,4 +46,14 @@ std::vector<CheckpointFolder> list_checkpoints(const std::filesystem::path& run_
   return found;
 }
 
+void remove_temporaries_of_checkpoints(const std::filesystem::path& run_dir) {
+  const std::filesystem::path folder = run_dir / kCheckpointsFolder;
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error)) return;
+  remove_temporaries(folder, ExitCode::checkpoint);
+  for (const CheckpointFolder& found : list_checkpoints(run_dir)) {
+    if (std::filesystem::is_directory(found.path, error)) remove_temporaries(found.path, ExitCode::checkpoint);
+  }
+}
+
 }  // namespace ddp

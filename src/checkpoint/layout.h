@@ -15,6 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file.h"
+
 namespace ddp {
 
 inline constexpr const char* kCheckpointsFolder = "checkpoints";
@@ -24,7 +26,6 @@ inline constexpr const char* kStateFile = "state.json";
 inline constexpr const char* kModelCopyFile = "model.onnx";
 inline constexpr const char* kManifestFile = "MANIFEST.json";
 inline constexpr const char* kEvaluationFile = "evaluation.json";
-inline constexpr const char* kTemporaryPrefix = ".tmp-";
 inline constexpr const char* kReplacedPrefix = ".replaced-";
 
 // RUN/model.onnx of a checkpoint RUN/checkpoints/step-S.
@@ -44,5 +45,8 @@ struct CheckpointFolder {
 // All checkpoints of a run, intact or not, newest first; none if the folder is missing. Throws Error(checkpoint) if the
 // folder cannot be read.
 std::vector<CheckpointFolder> list_checkpoints(const std::filesystem::path& run_dir);
+
+// Removes what processes that were killed have left among the checkpoints of a run and in each of them.
+void remove_temporaries_of_checkpoints(const std::filesystem::path& run_dir);
 
 }  // namespace ddp

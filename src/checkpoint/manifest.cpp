@@ -41,6 +41,7 @@ Manifest parse_manifest(const std::string& text, const std::filesystem::path& pa
           "wrote it",
           path.string(), manifest.format_version, kCheckpointFormatVersion);
     for (const auto& [name, entry] : json.at("files").items()) {
+      if (name.empty() || name.find('/') != std::string::npos) damaged(path, "it names a file of another folder");
       if (!entry.at("size").is_number_unsigned()) damaged(path, "a size is not a number");
       manifest.files[name] = {entry.at("size").get<std::uint64_t>(), entry.at("xxh3_128").get<std::string>()};
     }

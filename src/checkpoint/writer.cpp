@@ -29,7 +29,7 @@ void remove_tree(const fs::path& path) {
 }
 
 FileDigest write_text(const fs::path& path, const std::string& text) {
-  File file(path, File::Mode::create, ExitCode::checkpoint);
+  File file(path, File::Mode::create_new, ExitCode::checkpoint);
   file.write(text);
   file.sync();
   file.close();
@@ -58,16 +58,8 @@ CheckpointWriter::CheckpointWriter(fs::path run_dir, int keep)
 }
 
 void CheckpointWriter::clean_up() {
-  for (const fs::path& folder : {run_dir_, folder_}) {
-    std::error_code error;
-    std::vector<fs::path> leftovers;
-    fs::directory_iterator entry(folder, error);
-    for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-      if (entry->path().filename().string().starts_with(kTemporaryPrefix)) leftovers.push_back(entry->path());
-    }
-    if (error) file_error(ExitCode::checkpoint, "read the folder", folder, error.value());
-    for (const fs::path& leftover : leftovers) remove_tree(leftover);
-  }
+  remove_temporaries(run_dir_, ExitCode::checkpoint);
+  remove_temporaries_of_checkpoints(run_dir_);
   for (const CheckpointFolder& found : list_checkpoints(run_dir_)) {
     if (!found.replaced) continue;
     const fs::path place = folder_ / step_folder_name(found.step);

@@ -13,13 +13,16 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/heartbeat.h"
+#include "base/log.h"
 #include "base/position.h"
+#include "base/threads.h"
 #include "base/time_slice.h"
 #include "comm/device_communicator.h"
 #include "comm/message_sums.h"
@@ -71,12 +74,14 @@ class HostMemoryCommunicator final : public DeviceCommunicator {
   void make(const PendingSums::Sum& sum, SumTimes& times);
   void make_from(std::size_t first);
   void wait_for_thread();
+  void start_thread();
   void run_thread();
 
   DeviceQueue& queue_;
   MessageSums sums_;  // used by the thread, or by join() while the thread is idle
   std::thread thread_;
-  std::mutex mutex_;  // guards what follows
+  bool alone_ = false;  // there can be no thread
+  std::mutex mutex_;    // guards what follows
   std::condition_variable wake_thread_;
   std::condition_variable thread_progress_;
   PendingSums pending_;
@@ -104,11 +109,22 @@ void HostMemoryCommunicator::begin(Values values, std::size_t count, Start start
   {
     const std::lock_guard lock(mutex_);
     pending_.add(values, count, start);
-    if (start == Start::at_join || for_thread_ + 1 != pending_.size()) return;
+    if (alone_ || start == Start::at_join || for_thread_ + 1 != pending_.size()) return;
     ++for_thread_;
   }
-  if (!thread_.joinable()) thread_ = std::thread([this] { run_thread(); });
+  if (!thread_.joinable()) start_thread();
   wake_thread_.notify_one();
+}
+
+// Without a thread join() computes all sums, in the same order.
+void HostMemoryCommunicator::start_thread() {
+  try {
+    thread_ = std::thread([this] { run_thread(); });
+  } catch (const std::system_error& error) {
+    log_warning("gradients are summed after backward instead of meanwhile: {}", no_thread_text("that", error.code()));
+    alone_ = true;
+    for_thread_ = 0;
+  }
 }
 
 void HostMemoryCommunicator::make(const PendingSums::Sum& sum, SumTimes& times) {

@@ -157,7 +157,7 @@ void write_onnx(const ExportOptions& options, const TrainingState& state, const 
     store_weights_as(written, options.precision == ExportPrecision::fp16 ? "FLOAT16" : "BFLOAT16",
                      weight_names(model.graph));
   }
-  File file(place, File::Mode::create, ExitCode::checkpoint);
+  File file(place, File::Mode::create_new, ExitCode::checkpoint);
   file.write(to_bytes(written));
   file.sync();
   file.close();

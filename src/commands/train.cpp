@@ -148,7 +148,6 @@ std::string first_line(const Options& options, int ranks) {
 
 int run_train(const MpiSession& session, const Options& given) {
   const Options options = together(session, [&] { return with_run_directory(given); });
-  set_hang_folder(run_directory(options));
   std::optional<Console> console;
   std::optional<WaitingLines> waiting;
   if (session.rank() == 0) {
@@ -160,6 +159,8 @@ int run_train(const MpiSession& session, const Options& given) {
 
   std::unique_ptr<RunFolder> folder;
   const std::optional<ResumePoint> resumed = find_resume_point(session, communicator, options, folder);
+  // Before, the folder may belong to another run.
+  set_hang_folder(run_directory(options));
   const Checkpoint* checkpoint = folder ? folder->checkpoint() : nullptr;
   Experiment experiment =
       prepare_experiment(session, communicator, ranks.device, options,

@@ -22,9 +22,11 @@
 #include "base/heartbeat.h"
 #include "base/host.h"
 #include "base/position.h"
+#include "base/threads.h"
 #include "comm/mpi_check.h"
 #include "job/exchange.h"
 #include "job/pulse_spread.h"
+#include "job/report.h"
 #include "job/siblings.h"
 #include "job/thread_states.h"
 
@@ -101,6 +103,19 @@ class PulseExchange::Impl {
       DDP_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm_));
     }
     DDP_MPI(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
+    // The ranks end together if one of them cannot start its thread, so no thread sends anything before.
+    try {
+      together(session, [this] {
+        thread_ = start_thread("the exchange of pulses", [this](const std::stop_token& stop) {
+          agreed_.wait(false);
+          run(stop);
+        });
+      });
+    } catch (...) {
+      thread_.request_stop();
+      begin();
+      throw;
+    }
     {
       const std::scoped_lock lock(known().mutex);
       known().places.clear();
@@ -110,7 +125,7 @@ class PulseExchange::Impl {
     }
     for (const int rank : spread_->targets()) out_.push_back({.rank = rank, .bytes = {}});
     for (const int rank : spread_->sources()) in_.push_back({.rank = rank, .bytes = {}});
-    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+    begin();
   }
 
   ~Impl() {
@@ -134,7 +149,13 @@ class PulseExchange::Impl {
   }
 
  private:
+  void begin() {
+    agreed_ = true;
+    agreed_.notify_one();
+  }
+
   void run(const std::stop_token& stop) {
+    if (stop.stop_requested()) return;
     static_cast<void>(prctl(PR_SET_NAME, "pulses"));
     try {
       double next = 0;
@@ -263,6 +284,7 @@ class PulseExchange::Impl {
   std::vector<Link> out_;
   std::vector<Link> in_;
   std::uint64_t ticks_ = 0;
+  std::atomic<bool> agreed_{false};  // all ranks have their threads
   std::atomic<bool> leaving_{false};
   bool told_ = false;  // the other ranks have been told that this rank is leaving
   std::exception_ptr failure_;

@@ -10,7 +10,9 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <new>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -18,6 +20,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/threads.h"
 #include "job/exchange.h"
 #include "job/pulse_exchange.h"
 #include "job/signals.h"
@@ -73,6 +76,23 @@ std::string outcome_text(const std::exception_ptr& mine) {
   return fmt::format("{} {}", exit_value(failure.code), failure.message);
 }
 
+constexpr auto kNoThread = std::errc::resource_unavailable_try_again;
+// What MPI needs, and the exchange of pulses.
+constexpr int kThreadsOfMpi = 4;
+
+// A library has called exit(). OpenMP does so where it cannot start a thread: it ends those that an operator does not use, and
+// others may take their place.
+void explain_exit() {
+  const MpiStage stage = current_mpi_stage();
+  if ((stage != MpiStage::starting && stage != MpiStage::running) || startable_threads(1) > 0) return;
+  log_error("{}", no_thread_text("OpenMP or MPI", std::make_error_code(kNoThread)));
+  end_all_ranks(exit_value(ExitCode::preflight));
+}
+
+void check_threads_of_mpi() {
+  if (startable_threads(kThreadsOfMpi) < kThreadsOfMpi) no_thread("MPI", std::make_error_code(kNoThread));
+}
+
 }  // namespace
 
 Failure describe_failure(const std::exception_ptr& error) {
@@ -85,6 +105,9 @@ Failure describe_failure(const std::exception_ptr& error) {
   } catch (const std::system_error& failed) {
     // fmt::print() throws if a text that does not fit the buffer cannot be written.
     if (std::ferror(stdout) != 0) return {ExitCode::checkpoint, output_failure(failed.code().value())};
+    if (failed.code() == kNoThread) {
+      return {ExitCode::preflight, no_thread_text("this run", failed.code())};
+    }
     return {ExitCode::internal, fmt::format("internal error: {}; please report it", one_line(failed.what()))};
   } catch (const std::exception& other) {
     return {ExitCode::internal, fmt::format("internal error: {}; please report it", one_line(other.what()))};
@@ -153,15 +176,21 @@ int run_program(const std::function<int(MpiSession& session)>& body, const std::
   };
   // Exceeding the file size limit then makes the write fail, which is reported, instead of killing the process.
   (void)std::signal(SIGXFSZ, SIG_IGN);
-  const SignalThread signal_thread;
-  Signals signals;
-  const Watchdog watchdog;
+  std::optional<SignalThread> signal_thread;
+  std::optional<Signals> signals;
+  std::optional<Watchdog> watchdog;
   try {
+    signal_thread.emplace();
+    signals.emplace();
+    watchdog.emplace();
     before_mpi();
+    check_threads_of_mpi();
+    static const int registered = std::atexit(explain_exit);
+    static_cast<void>(registered);
     MpiSession session;
     PulseExchange pulses(session);
     const auto leave = [&](int code, const std::string& why = "") {
-      signals.set_stop_mode(StopMode::finished);
+      signals->set_stop_mode(StopMode::finished);
       or_abort(session, [&] { pulses.close(why); });
       return code;
     };

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/threads.h"
 
 namespace ddp {
 namespace {
@@ -37,7 +38,7 @@ constexpr std::array kTaken = {SIGUSR1, SIGTERM, SIGINT, SIGHUP};
 SignalThread::SignalThread() {
   const int error = change_mask(SIG_BLOCK, kTaken);
   check(error == 0, ExitCode::internal, "internal error: pthread_sigmask: {}", errno_text(error));
-  thread_ = std::jthread([](const std::stop_token& stop) {
+  thread_ = start_thread("signals", [](const std::stop_token& stop) {
     (void)change_mask(SIG_UNBLOCK, kTaken);
     std::mutex mutex;
     std::condition_variable_any ended;

@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "base/position.h"
 #include "base/text.h"
+#include "base/threads.h"
 #include "job/daemon.h"
 #include "job/hang_table.h"
 #include "job/launcher.h"
@@ -323,15 +324,16 @@ MpiStage current_mpi_stage() noexcept { return mpi_stage; }
 
 // The environment is read here, on the calling thread: MPI_Init changes it, and getenv beside setenv is a data race.
 Watchdog::Watchdog()
-    : thread_([main_thread = std::this_thread::get_id(),
-               launcher = has_launcher(process_environment()) ? getppid() : 0](const std::stop_token& stop) {
+    : thread_(start_thread("the watchdog", [main_thread = std::this_thread::get_id(),
+                                            launcher = has_launcher(process_environment()) ? getppid() : 0](
+                                               const std::stop_token& stop) {
         static_cast<void>(prctl(PR_SET_NAME, "watchdog"));
         Guard guard(main_thread, launcher);
         std::mutex mutex;
         std::condition_variable_any ended;
         std::unique_lock lock(mutex);
         while (!ended.wait_for(lock, stop, kLookEvery, [&] { return stop.stop_requested(); })) guard.look();
-      }) {}
+      })) {}
 
 Watchdog::~Watchdog() {
   thread_.request_stop();

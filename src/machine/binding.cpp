@@ -7,12 +7,15 @@
 #include <algorithm>
 #include <cmath>
 #include <sstream>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/partition.h"
 #include "base/text.h"
+#include "base/threads.h"
 #include "job/exchange.h"
+#include "job/report.h"
 
 namespace ddp {
 namespace {
@@ -86,6 +89,18 @@ void warn_if_crowded(const HostView& view, const Topology& topology, const CoreS
 void set_affinity_of_compute_threads(std::span<const int> cpus) {
 #pragma omp parallel
   (void)set_affinity(cpus);
+}
+
+// The team of OpenMP, which would end the process if it could not be started.
+void start_compute_threads(int threads) {
+  const int startable = startable_threads(threads - 1);
+  if (startable < threads - 1) {
+    no_thread(fmt::format("each of --threads {} (at most {} are possible now)", threads, startable + 1),
+              std::make_error_code(std::errc::resource_unavailable_try_again));
+  }
+  omp_set_num_threads(threads);
+#pragma omp parallel
+  {}
 }
 
 }  // namespace
@@ -178,7 +193,7 @@ Binding bind_ranks(const MpiSession& session, const Topology& topology, const Di
     binding.bound = set_affinity(share.cpus);
     if (!binding.bound) log_warning("cannot bind this rank to cores {}; it runs unbound", format_cpus(share.cpus));
   }
-  omp_set_num_threads(binding.threads);
+  together(session, [&] { start_compute_threads(binding.threads); });
 
   const RankBinding mine{topology.host(), binding.threads, binding.bound, share.alone, binding.cpus};
   const std::vector<std::string> all = all_gather_text(session, pack(mine), timeout, "the exchange of bindings");

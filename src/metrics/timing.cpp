@@ -205,7 +205,7 @@ RunTiming parse_timing(const std::string& text, const std::string& origin) {
 
 void write_timing(const fs::path& run_dir, const RunTiming& timing) {
   const fs::path path = run_dir / kTimingFile;
-  const fs::path temporary = run_dir / fmt::format(".tmp-{}-{}", kTimingFile, ::getpid());
+  const fs::path temporary = run_dir / fmt::format("{}{}-{}", kTemporaryPrefix, kTimingFile, ::getpid());
   std::error_code error;
   fs::remove(temporary, error);
   File file(temporary, File::Mode::create_new, kTimingCode);

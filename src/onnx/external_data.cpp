@@ -3,12 +3,14 @@
 #include <fmt/core.h>
 #include <onnx/onnx_pb.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "base/file.h"
@@ -149,12 +151,30 @@ class Inliner {
     const auto found = files_.find(location);
     if (found != files_.end()) return found->second;
     try {
-      File file(context_.path().parent_path() / location, File::Mode::read, ExitCode::data);
+      File file(inside(location), File::Mode::read, ExitCode::data);
       static_cast<void>(file.size());  // throws unless it is a regular file
       return files_.emplace(location, std::move(file)).first->second;
     } catch (const Error& error) {
       fail(fmt::format("lies in another file: {}", error.what()));
     }
+  }
+
+  // The file without links, none of which may lead out of the model's folder: neither from there, nor, as in a cache of
+  // links to files beside one another, from where the model itself lies.
+  fs::path inside(const std::string& location) const {
+    const fs::path given = context_.path().parent_path() / location;
+    std::error_code error;
+    const fs::path file = fs::canonical(given, error);
+    if (error) return given;  // opening it tells why
+    const fs::path model = context_.path().has_parent_path() ? context_.path().parent_path() : ".";
+    const fs::path folder = fs::canonical(model, error);
+    const auto [end, rest] = std::mismatch(folder.begin(), folder.end(), file.begin(), file.end());
+    const bool beside = fs::canonical(context_.path(), error).parent_path() == file.parent_path();
+    if (end != folder.end() && !beside) {
+      fail(fmt::format("lies in '{}', a link to {}, which is not within the folder of the model; copy the data there",
+                       location, file.string()));
+    }
+    return file;
   }
 
   const FileContext& context_;

@@ -3,8 +3,12 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <system_error>
+#include <utility>
 
 #include "base/heartbeat.h"
+#include "base/log.h"
+#include "base/threads.h"
 
 namespace ddp {
 namespace {
@@ -37,7 +41,15 @@ void BackgroundSave::start(const TrainingState& state, std::span<const TensorVie
   optimizer_ = copy(optimizer, target);
   failure_ = nullptr;
   set_outcome(Outcome::running);
-  if (!thread_.joinable()) thread_ = std::jthread([this] { serve(); });
+  if (thread_.joinable()) return;
+  try {
+    thread_ = std::jthread([this] { serve(); });
+  } catch (const std::system_error& error) {
+    if (!std::exchange(said_, true)) {
+      log_warning("training waits while checkpoints are written: {}", no_thread_text("that", error.code()));
+    }
+    run();
+  }
 }
 
 void BackgroundSave::wait() {

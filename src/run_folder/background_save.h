@@ -61,6 +61,7 @@ class BackgroundSave {
   std::vector<TensorView> optimizer_;
   std::exception_ptr failure_;  // written by the thread before `outcome_`
   std::atomic<Outcome> outcome_{Outcome::none};
+  bool said_ = false;    // that there is no thread
   std::jthread thread_;  // from the first start() on: to create it takes longer than to copy a small network
 };
 

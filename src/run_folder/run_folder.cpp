@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
-#include <cstdlib>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -29,6 +30,26 @@ constexpr double kLongestRetry = 60;  // seconds
 bool there(const fs::path& path) {
   std::error_code error;
   return fs::exists(fs::symlink_status(path, error));
+}
+
+// What a note says; nullopt if this program has not written it.
+struct Move {
+  std::optional<std::int64_t> after;  // the step; nullopt: everything
+};
+std::optional<Move> parse_move(std::string_view note) {
+  if (note == kAll) return Move{};
+  std::int64_t step = 0;
+  const auto end = std::from_chars(note.data(), note.data() + note.size(), step);
+  if (end.ec != std::errc() || step < 0 || note != fmt::format("{}\n", step)) return std::nullopt;
+  return Move{step};
+}
+
+std::optional<Move> read_move(const fs::path& note) {
+  try {
+    return parse_move(read_text(note, kCode, 100));
+  } catch (const Error&) {
+    return std::nullopt;  // a folder, too long
+  }
 }
 
 void move(const fs::path& from, const fs::path& to) {
@@ -86,14 +107,14 @@ void RunFolder::move_away(const std::string& name) {
   if (there(path_ / name)) move(path_ / name, earlier_folder() / name);
 }
 
-// Moves the files described by `what` to RUN/earlier-N; if killed meanwhile, the note lets the next start continue the
-// move.
-void RunFolder::move_to_earlier(const std::string& what) {
-  replace_file(earlier_folder() / kMovingFile, what, kCode);
-  if (what == kAll) {
-    move_all();
+// Moves everything, or what is behind a step, to RUN/earlier-N; if killed meanwhile, the note lets the next start
+// continue the move.
+void RunFolder::move_to_earlier(std::optional<std::int64_t> after) {
+  replace_file(earlier_folder() / kMovingFile, after ? fmt::format("{}\n", *after) : kAll, kCode);
+  if (after) {
+    move_later(*after);
   } else {
-    move_later(std::strtoll(what.c_str(), nullptr, 10));
+    move_all();
   }
   sync_folder(path_, kCode);
   std::error_code error;
@@ -103,20 +124,29 @@ void RunFolder::move_to_earlier(const std::string& what) {
 
 void RunFolder::finish_moving() {
   std::error_code error;
-  for (int n = 1; fs::is_directory(path_ / fmt::format("earlier-{}", n), error); ++n) {
+  for (int n = 1; there(path_ / fmt::format("earlier-{}", n)); ++n) {
     const fs::path candidate = path_ / fmt::format("earlier-{}", n);
+    if (!fs::is_directory(fs::symlink_status(candidate, error))) continue;
+    // Of a process that was killed while it wrote the note.
+    try {
+      remove_temporaries(candidate, kCode);
+    } catch (const Error& failed) {
+      log_warning("{}", failed.what());
+    }
     if (!there(candidate / kMovingFile)) {
       // Killed before the note was complete: nothing has been moved yet.
-      for (const auto& entry : fs::directory_iterator(candidate, error)) {
-        std::error_code ignored;
-        if (entry.path().filename().string().starts_with(kTemporaryPrefix)) fs::remove(entry.path(), ignored);
-      }
       std::error_code ignored;
       if (fs::is_empty(candidate, ignored)) fs::remove(candidate, ignored);
       continue;
     }
+    const std::optional<Move> found = read_move(candidate / kMovingFile);
+    if (!found) {
+      log_warning("{} is not a note of this program about a move that was interrupted, so nothing is moved; remove it",
+                  (candidate / kMovingFile).string());
+      continue;
+    }
     earlier_ = candidate;
-    move_to_earlier(read_text(candidate / kMovingFile, kCode, 100));
+    move_to_earlier(found->after);
     earlier_.clear();
   }
 }
@@ -128,6 +158,7 @@ constexpr std::array kRunFiles = {"latest",      "best",       "metrics.jsonl", 
 constexpr std::array<std::string_view, 3> kNumbered = {"events.out.tfevents.", "nonfinite-", "hang-"};
 
 void RunFolder::move_all() {
+  remove_temporaries_of_checkpoints(path_);
   for (const char* name : kRunFiles) move_away(name);
   std::vector<std::string> numbered;
   std::error_code error;
@@ -136,13 +167,16 @@ void RunFolder::move_all() {
     const auto begins = [&](std::string_view beginning) { return name.starts_with(beginning); };
     if (std::any_of(kNumbered.begin(), kNumbered.end(), begins)) numbered.push_back(name);
   }
-  for (const std::string& name : numbered) move_away(name);
+  for (const std::string& name : numbered) {
+    if (fs::is_directory(fs::symlink_status(path_ / name, error))) remove_temporaries(path_ / name, kCode);
+    move_away(name);
+  }
 }
 
 // A new run never overwrites an earlier one.
 void RunFolder::move_earlier_run() {
   if (std::none_of(kRunFiles.begin(), kRunFiles.end(), [&](const char* name) { return there(path_ / name); })) return;
-  move_to_earlier(kAll);
+  move_to_earlier(std::nullopt);
   log_info("{} contained an earlier run, which was moved to {}", path_.string(), earlier_.string());
 }
 
@@ -185,7 +219,7 @@ void RunFolder::fork() {
   const std::vector<CheckpointFolder> all = list_checkpoints(path_);
   const auto later = std::count_if(all.begin(), all.end(), [&](const auto& found) { return found.step > step; });
   if (later == 0) return;
-  move_to_earlier(fmt::format("{}\n", step));
+  move_to_earlier(step);
   log_info("resuming {} from step {}; {} of later steps {} moved to {}", path_.string(), step,
            later == 1 ? "the checkpoint" : "the checkpoints", later == 1 ? "was" : "were", earlier_.string());
 }

@@ -84,7 +84,7 @@ class RunFolder {
  private:
   std::filesystem::path earlier_folder();
   void move_away(const std::string& name);
-  void move_to_earlier(const std::string& what);
+  void move_to_earlier(std::optional<std::int64_t> after);
   void finish_moving();
   void move_all();
   void move_later(std::int64_t step);

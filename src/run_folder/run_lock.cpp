@@ -16,7 +16,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/heartbeat.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "checkpoint/digest.h"
 #include "run_folder/lock_owner.h"
 
@@ -133,19 +135,23 @@ class RunLock::Watch {
 
 RunLock::RunLock(fs::path folder, const LockTiming& timing)
     : folder_(std::move(folder)), path_(folder_ / kLockFile), timing_(timing) {
+  const LockOwner self = this_process();
+  text_ = to_text(self);
+  claim_ = folder_ / (kClaimPrefix + name_of(self));
+  last_act_.emplace([this] {
+    given_up_ = true;
+    ::unlink(claim_.c_str());
+    if (is_ours()) ::unlink(path_.c_str());
+  });
   try {
-    acquire();
+    acquire(self);
+    struct stat status {};
+    if (::stat(folder_.c_str(), &status) == 0) device_ = status.st_dev;
+    watcher_ = start_thread("the lock of the run folder", [this](const std::stop_token& stop) { watch(stop); });
   } catch (...) {
     release();
     throw;
   }
-  struct stat status {};
-  if (::stat(folder_.c_str(), &status) == 0) device_ = status.st_dev;
-  watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
-  last_act_.emplace([this] {
-    given_up_ = true;
-    if (problem().empty()) ::unlink(path_.c_str());
-  });
 }
 
 RunLock::~RunLock() { release(); }
@@ -155,8 +161,11 @@ void RunLock::release() noexcept {
     last_act_.reset();
     watcher_ = {};
     std::error_code ignored;
-    if (!claim_.empty()) fs::remove(claim_, ignored);
-    if (std::exchange(held_, false) && problem().empty()) fs::remove(path_, ignored);
+    fs::remove(claim_, ignored);
+    if (std::exchange(held_, false) && is_ours()) {
+      sweep();
+      fs::remove(path_, ignored);
+    }
     // rmdir() removes only empty folders.
     if (std::exchange(made_folder_, false)) (void)::rmdir(folder_.c_str());
   } catch (const std::exception&) {
@@ -199,13 +208,17 @@ bool RunLock::create_exclusively(const fs::path& path) const {
   return true;
 }
 
-void RunLock::acquire() {
-  const LockOwner self = this_process();
-  text_ = to_text(self);
-  claim_ = folder_ / (kClaimPrefix + name_of(self));
+// Note [Waiting for a lock is no hang]
+// The wait for a sign of life ends by itself, after LockTiming::stale, whatever --hang-timeout and --timeout are: each
+// look at the lock is progress. A look that hangs in the file system is not.
+void RunLock::acquire(const LockOwner& self) {
   Watch watched(timing_, self);
+  const Activity activity("waiting for the lock " + path_.string());
   constexpr int kMostVanished = 1000;
   for (int vanished = 0; vanished < kMostVanished;) {
+    // The process is ending on another thread.
+    while (given_up_) sleep_for(1);
+    heartbeat();
     std::error_code error;
     if (!fs::exists(claim_, error)) {
       make_folder();
@@ -307,14 +320,18 @@ void RunLock::renew() const noexcept {
   ::close(descriptor);
 }
 
+bool RunLock::is_ours() const {
+  try {
+    return read_lock(path_) == text_;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 std::string RunLock::problem() const {
   std::optional<Seen> seen;
-  try {
-    // Checkpoints wait for this: usually nothing has changed.
-    if (read_lock(path_) == text_) return "";
-  } catch (const Error&) {
-    // Seen::at() distinguishes the reasons.
-  }
+  // Checkpoints wait for this: usually nothing has changed.
+  if (is_ours()) return "";
   try {
     seen = Seen::at(path_);
   } catch (const Error&) {

@@ -25,6 +25,8 @@
 
 namespace ddp {
 
+struct LockOwner;
+
 // In seconds.
 struct LockTiming {
   double look = 0.5;   // between checks of the lock
@@ -54,7 +56,7 @@ class RunLock {
   struct Seen;
   class Watch;
 
-  void acquire();
+  void acquire(const LockOwner& self);
   void release() noexcept;
   void make_folder();
   void write_claim() const;
@@ -62,6 +64,7 @@ class RunLock {
   bool take_over(const Seen& seen) const;
   void sweep() const;
   void renew() const noexcept;
+  bool is_ours() const;
   // Why the lock has been lost; empty if it has not.
   std::string problem() const;
   // Whether the file system of the folder is not mounted at the moment.

@@ -68,8 +68,10 @@ ChildProcess::ChildProcess(const Start& start) {
   const std::vector<char*> envp = pointers(variables);
   const cpu_set_t cpus = set_of(start.cpus);
   const bool binds = !start.cpus.empty();
-  const Descriptor output(::open(start.output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666));
+  const Descriptor output(
+      ::open(start.output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
   if (output.get() < 0) file_error(ExitCode::checkpoint, "write", start.output, errno);
+  check_own_file(output.get(), start.output, ExitCode::checkpoint);
   const Descriptor input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const pid_t parent = ::getpid();
   process_ = ::fork();

@@ -100,6 +100,8 @@ SweepFolder::SweepFolder(fs::path path, const Options& base, const std::vector<S
 
 void SweepFolder::open() {
   make_folders(paths_.folder / "configs", kCode);
+  remove_temporaries(paths_.folder, kCode);
+  remove_temporaries(paths_.folder / "configs", kCode);
   for (const TrialResult& result : results_) {
     make_folders(paths_.run(result.trial), kCode);
     Options options = with_settings(base_, result.setting);

@@ -41,6 +41,26 @@ ends 137 5
 run 0 20 1 "${small[@]}" --output "$folder/killed" --resume auto --epochs 5000 --max-steps 1
 grep -q 'took over the lock of process' "$folder/err" || fail "the takeover of the lock is not reported"
 
+# The lock of a lost host, which has shown no sign of life for 52 s: two runs wait longer than --hang-timeout; one takes
+# it over, the other one is rejected, and leaves nothing in the folder of the first.
+mkdir "$folder/lost"
+echo '{"host":"lost","boot":"b","pid_namespace":"p","pid":1,"started":1,"since":"then\u001b[31m","token":"t"}' >"$folder/lost/run.lock"
+touch -d '52 seconds ago' "$folder/lost/run.lock"
+pids=()
+for n in 1 2; do
+  "$program" "${small[@]}" --epochs 5000 --hang-timeout 2 --output "$folder/lost" >"$folder/$n.out" 2>"$folder/$n.err" &
+  pids+=($!)
+done
+got=0
+wait -n "${pids[@]}" || got=$?
+[ "$got" -eq 8 ] || fail "exit code $got instead of 8 of a run that waited for a lock: $(cat "$folder"/[12].err)"
+grep -q "$folder/lost is in use by process" "$folder"/[12].err || fail "not reported: $(cat "$folder"/[12].err)"
+grep -q 'held by process 1 on host lost since then' "$folder"/[12].err || fail "nobody waited: $(cat "$folder"/[12].err)"
+if grep -q $'\e' "$folder"/[12].err; then fail "control characters of a lock reach the terminal"; fi
+for _ in $(seq 400); do [ -e "$folder/lost/latest" ] && break || sleep 0.05; done
+if compgen -G "$folder/lost/.lock-*" || compgen -G "$folder/lost/hang-*"; then fail "the rejected run left files"; fi
+for job in "${pids[@]}"; do kill -USR1 "$job" 2>/dev/null && ends 75 20; done
+
 # A folder deleted or moved while the run writes to it.
 for way in moved deleted; do
   start "$folder/gone"

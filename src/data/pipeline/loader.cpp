@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/heartbeat.h"
+#include "base/threads.h"
 #include "data/pipeline/mixup.h"
 
 namespace ddp {
@@ -74,8 +75,7 @@ Loader::Loader(const Dataset& dataset, const LoaderConfig& config, NextBatch nex
       workers_.emplace_back([this, i](const std::stop_token& stop) { work(i, stop); });
     }
   } catch (const std::system_error& error) {
-    throw Error(ExitCode::preflight, fmt::format("cannot start loader thread {} of {}: {}; lower --workers",
-                                                 workers_.size() + 1, config.workers, error.what()));
+    no_thread(fmt::format("loader {} of {}", workers_.size() + 1, config.workers), error.code());
   }
 }
 

@@ -5,10 +5,10 @@
 #include <exception>
 #include <mutex>
 #include <span>
-#include <thread>
 
 #include "base/error.h"
 #include "base/partition.h"
+#include "base/threads.h"
 
 namespace ddp {
 namespace {
@@ -62,11 +62,7 @@ Normalization measure_normalization(const Dataset& dataset, std::int64_t samples
       failure = std::current_exception();
     }
   };
-  {
-    std::vector<std::jthread> others;
-    for (int thread = 1; thread < threads; ++thread) others.emplace_back(work, thread);
-    work(0);
-  }
+  run_parts(threads, work);
   if (failure) std::rethrow_exception(failure);
   Normalization result;
   const std::size_t plane = dataset.shape().size() / sums.values.size();

@@ -5,12 +5,12 @@
 #include <cmath>
 #include <cstddef>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/random.h"
+#include "base/threads.h"
 #include "data/sources/glyph_shapes.h"
 #include "data/sources/memory_dataset.h"
 
@@ -296,13 +296,8 @@ std::unique_ptr<Dataset> make_glyphs(Split split, std::int64_t limit, int thread
       labels[static_cast<std::size_t>(index)] = static_cast<std::uint8_t>(glyph_label(seed, split, index));
     }
   };
-  const std::int64_t parts = std::max(threads, 1);
-  std::vector<std::jthread> helpers;
-  for (std::int64_t part = 1; part < parts; ++part) {
-    helpers.emplace_back(draw, size * part / parts, size * (part + 1) / parts);
-  }
-  draw(0, size / parts);
-  helpers.clear();  // joins
+  const int parts = std::max(threads, 1);
+  run_parts(parts, [&](int part) { draw(size * part / parts, size * (part + 1) / parts); });
   return std::make_unique<MemoryDataset>("glyphs", kShape, 10, std::move(pixels), std::move(labels));
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstring>
@@ -18,7 +19,9 @@ namespace ddp {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr ExitCode kCode = ExitCode::data;
 
@@ -137,13 +140,51 @@ TEST_F(FileTest, LinksAreReplacedAndNeverWrittenThrough) {
   }
   EXPECT_THAT(error_text(kCode, [&] { File(path_, File::Mode::create, kCode); }),
               HasSubstr("it is a symbolic link, which is not followed"));
-  // Neither the destination nor the temporary file next to it may be followed.
-  fs::create_symlink(other, folder_.path() / (".tmp-a.txt-" + std::to_string(::getpid())));
   replace_file(path_, "new", kCode);
   EXPECT_FALSE(fs::is_symlink(path_));
   EXPECT_EQ(read_text(path_, kCode), "new");
   EXPECT_EQ(read_text(other, kCode), "not to be touched");
   EXPECT_EQ(entries(), 2);
+}
+
+// In a folder like /tmp, where others may have put what has the name of a file of ours.
+TEST_F(FileTest, NothingOfOthersIsWrittenTo) {
+  const fs::path mine = folder_.path() / "mine";
+  replace_file(mine, "not to be touched", kCode);
+  fs::create_hard_link(mine, path_);
+  for (const File::Mode mode : {File::Mode::create, File::Mode::append}) {
+    { const File allowed(path_, File::Mode::append, kCode); }
+    fs::permissions(folder_.path(), fs::perms::all);
+    EXPECT_THAT(error_text(kCode, [&] { File(path_, mode, kCode); }),
+                HasSubstr("a.txt was there before and has a second name, in a folder that all users may write to"));
+    fs::permissions(folder_.path(), fs::perms::owner_all);
+  }
+  EXPECT_EQ(read_text(mine, kCode), "not to be touched");
+  fs::remove(path_);
+  replace_file(path_, "theirs", kCode);
+  if (::chown(path_.c_str(), 12345, 12345) != 0) GTEST_SKIP() << "only root can make files of other users";
+  { const File allowed(path_, File::Mode::append, kCode); }
+  fs::permissions(folder_.path(), fs::perms::all);
+  EXPECT_THAT(error_text(kCode, [&] { File(path_, File::Mode::create, kCode); }),
+              HasSubstr("and belongs to user 12345"));
+  EXPECT_EQ(read_text(path_, kCode), "theirs");
+  replace_file(path_, "ours", kCode);
+  File(path_, File::Mode::append, kCode).write(" too");
+  EXPECT_EQ(read_text(path_, kCode), "ours too");
+}
+
+TEST_F(FileTest, AReadOnlyFileSystemIsNotAMatterOfOwners) {
+  EXPECT_THAT(error_text(kCode, [] { file_error(kCode, "create", "a", EROFS); }),
+              AllOf(HasSubstr("is mounted read-only"), Not(HasSubstr("owner")), Not(HasSubstr("permission"))));
+}
+
+TEST_F(FileTest, TemporaryFilesAreRemoved) {
+  replace_file(path_, "kept", kCode);
+  fs::create_directories(folder_.path() / ".tmp-b" / "c");
+  fs::create_symlink(path_, folder_.path() / ".tmp-d");
+  remove_temporaries(folder_.path(), kCode);
+  EXPECT_EQ(entries(), 1);
+  EXPECT_EQ(read_text(path_, kCode), "kept");
 }
 
 TEST_F(FileTest, FoldersAreMadeWithTheirParents) {

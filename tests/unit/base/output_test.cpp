@@ -35,5 +35,25 @@ TEST(OutputTest, AReaderThatStopsReadingIsWaitedForOnce) {
   for (const int descriptor : {saved, pipe_ends[0], pipe_ends[1]}) close(descriptor);
 }
 
+// Of file names, host names, layers: whatever is in them, the terminal shows it and obeys nothing.
+TEST(OutputTest, ATerminalObeysNothingOfWhatIsShown) {
+  EXPECT_EQ(printable("grün, 猫 and 😀\n"), "grün, 猫 and 😀\n");
+  EXPECT_EQ(printable("\x1b]0;title\x07\x1b[2J\r\t\x7f"), "?]0;title??[2J???");
+  EXPECT_EQ(printable("a\xc2\x9b"
+                      "31m"),
+            "a?31m")
+      << "the control sequence introducer of 8 bits";
+  EXPECT_EQ(printable("a\x9b"
+                      "31m caf\xe9"),
+            "a\\x9B31m caf\\xE9");
+  EXPECT_EQ(printable("cat\xe2\x80\xae"
+                      "gpj.exe\xe2\x80\xa8"),
+            "cat?gpj.exe?")
+      << "right to left, line separator";
+  EXPECT_EQ(printable("\xed\xa0\x80 \xc0\xaf \xf4\x90\x80\x80 \xe7\x8c"),
+            "\\xED\\xA0\\x80 \\xC0\\xAF \\xF4\\x90\\x80\\x80 \\xE7\\x8C")
+      << "a surrogate, longer than needed, too large, cut off";
+}
+
 }  // namespace
 }  // namespace ddp

@@ -130,6 +130,38 @@ TEST_F(ExternalData, StaysInTheFolderOfTheModel) {
   EXPECT_THAT(error_of([](onnx::TensorProto& tensor) { tensor.clear_external_data(); }), HasSubstr("lies in ''"));
 }
 
+// Links may lead from one place of the model's folder to another one, and nowhere else.
+TEST_F(ExternalData, LinksStayInTheFolderOfTheModel) {
+  const TemporaryFolder outside;
+  const fs::path path = write();
+  const fs::path data = folder_.path() / "weights" / "net.onnx.data";
+  const fs::path secret = fs::absolute(outside.path() / "secret");
+  const auto expect_refused = [&] {
+    EXPECT_THAT(error_text(ExitCode::data, [&] { import_onnx(path); }),
+                AllOf(HasSubstr("lies in 'weights/net.onnx.data', a link to "),
+                      HasSubstr("not within the folder of the model; copy the data there")));
+  };
+  fs::rename(data, secret);
+  fs::create_symlink(secret, data);
+  expect_refused();
+  fs::remove_all(data.parent_path());
+  fs::create_directory(outside.path() / "weights");
+  fs::rename(secret, outside.path() / "weights" / "net.onnx.data");
+  fs::create_directory_symlink(fs::absolute(outside.path() / "weights"), data.parent_path());
+  expect_refused();
+  // Within the folder.
+  fs::remove(data.parent_path());
+  fs::rename(outside.path() / "weights", folder_.path() / "elsewhere");
+  fs::create_directory_symlink("elsewhere", data.parent_path());
+  EXPECT_EQ(import_onnx(path).graph.parameter_count(), 36 + 144 + 2);
+  // As in caches of downloads: the model and its data are links to files that lie beside one another.
+  fs::rename(path, outside.path() / "1a2b");
+  fs::rename(folder_.path() / "elsewhere" / "net.onnx.data", outside.path() / "3c4d");
+  fs::create_symlink(fs::absolute(outside.path() / "1a2b"), path);
+  fs::create_symlink(fs::absolute(outside.path() / "3c4d"), data);
+  EXPECT_EQ(import_onnx(path).graph.parameter_count(), 36 + 144 + 2);
+}
+
 TEST_F(ExternalData, FilesThatCannotBeRead) {
   EXPECT_THAT(error_with("location", "lost.data"),
               AllOf(HasSubstr("net.onnx: tensor 'fc.weight' lies in another file: cannot open "),

@@ -220,6 +220,65 @@ TEST_F(RunFolderTest, WhatWasBeingMovedIsMovedToTheEnd) {
   EXPECT_THAT(steps(run_ / "earlier-1"), ElementsAre(30, 20));
 }
 
+// A note that this program has not written moves nothing, and is in nobody's way.
+TEST_F(RunFolderTest, ADamagedNoteMovesNothing) {
+  write_run(run_);
+  fs::create_directory(run_ / "earlier-1");
+  replace_file(run_ / "earlier-1" / "metrics.jsonl", "of an earlier run", ExitCode::internal);
+  const auto before = everything(run_);
+  const fs::path note = run_ / "earlier-1" / ".moving";
+  for (const std::string& text : {std::string(), std::string("garbage"), std::string("0"), std::string("10"),
+                                  std::string("-1\n"), std::string("10\n20\n"), std::string("+10\n"),
+                                  std::string("all"), std::string("99999999999999999999\n"), std::string(1000, '1')}) {
+    replace_file(note, text, ExitCode::internal);
+    {
+      RunFolder folder(run_);
+      EXPECT_EQ(folder.find("auto")->state.step, 30) << text;
+    }
+    fs::remove(note);
+    EXPECT_EQ(everything(run_), before) << text;
+  }
+  fs::create_symlink(run_ / "earlier-1" / "metrics.jsonl", note);
+  { const RunFolder folder(run_); }
+  fs::remove(note);
+  fs::create_directory(note);
+  { const RunFolder folder(run_); }
+  EXPECT_THAT(steps(run_), ElementsAre(30, 20, 10));
+}
+
+// A link in place of RUN/earlier-1 is not entered, and hides no other one.
+TEST_F(RunFolderTest, ALinkIsNoEarlierRun) {
+  write_run(run_);
+  write_run(other_);
+  replace_file(other_ / ".moving", "all\n", ExitCode::internal);
+  fs::create_directory_symlink(fs::absolute(other_), run_ / "earlier-1");
+  { const RunFolder folder(run_); }
+  EXPECT_THAT(steps(run_), ElementsAre(30, 20, 10));
+  EXPECT_TRUE(fs::exists(other_ / ".moving"));
+}
+
+// What was being written when a run was killed does not become part of an earlier run.
+TEST_F(RunFolderTest, TemporaryFilesAreNotMoved) {
+  write_run(run_);
+  fs::create_directory(run_ / "nonfinite-7");
+  const auto before = everything(run_);
+  for (const fs::path& folder : {run_, run_ / kCheckpointsFolder, checkpoint(20), run_ / "nonfinite-7"}) {
+    replace_file(folder / ".tmp-a", "half", ExitCode::internal);
+    fs::create_directories(folder / ".tmp-b" / "c");
+  }
+  fs::create_directory(run_ / "earlier-1");
+  replace_file(run_ / "earlier-1" / ".tmp-.moving-1", "al", ExitCode::internal);
+  replace_file(run_ / "earlier-1" / ".moving", "all\n", ExitCode::internal);
+  {
+    RunFolder folder(run_);
+    folder.open(content());
+  }
+  EXPECT_EQ(everything(run_ / "earlier-1"), before);
+  for (const auto& entry : fs::recursive_directory_iterator(run_)) {
+    EXPECT_FALSE(entry.path().filename().string().starts_with(kTemporaryPrefix)) << entry.path();
+  }
+}
+
 // The folder contains another run than the one that is resumed.
 TEST_F(RunFolderTest, ResumingAnotherRunMovesTheOneHereAway) {
   write_run(run_);

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -14,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -89,6 +91,65 @@ TEST_F(RunLockTest, LooksAreNoHeartbeats) {
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   lock.check_held();
   EXPECT_EQ(heartbeats(), before);
+}
+
+// Note [Waiting for a lock is no hang] in run_lock.cpp.
+TEST_F(RunLockTest, TheWaitForASignOfLifeIsProgress) {
+  fs::create_directories(run_);
+  put(to_text(elsewhere()));
+  std::atomic<bool> acquired{false};
+  std::thread waiting([&] {
+    const RunLock lock(run_, kFast);
+    acquired = true;
+  });
+  std::uint64_t beats = heartbeats();
+  double last = now();
+  double silence = 0;
+  while (!acquired) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    silence = std::max(silence, now() - last);
+    if (heartbeats() != std::exchange(beats, heartbeats())) last = now();
+  }
+  waiting.join();
+  EXPECT_LT(silence, kFast.stale) << "the whole wait is silent";
+}
+
+// As when the watchdog or a request to stop ends it.
+TEST_F(RunLockTest, AProcessThatEndsWhileItWaitsLeavesNothing) {
+  fs::create_directories(run_);
+  const std::string theirs = to_text(elsewhere());
+  put(theirs);
+  EXPECT_EQ(run_in_child([&] {
+              std::thread ending([] {
+                std::this_thread::sleep_for(std::chrono::duration<double>(kFast.stale / 3));
+                perform_last_acts();
+                std::this_thread::sleep_for(std::chrono::duration<double>(kFast.stale));
+                ::_exit(7);
+              });
+              const RunLock lock(run_, kFast);
+              ::_exit(0);
+            }),
+            7);
+  expect_tidy();
+  EXPECT_EQ(read_text(path_, ExitCode::internal), theirs);
+}
+
+TEST_F(RunLockTest, TheOwnerRemovesWhatKilledProcessesLeft) {
+  {
+    const RunLock lock(run_, kFast);
+    replace_file(run_ / (".lock-" + name_of(this_process())), "", ExitCode::internal);  // of one that lives
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      const RunLock second(run_, kFast);
+      ::_exit(0);
+    }
+    std::this_thread::sleep_for(std::chrono::duration<double>(kFast.leaving / 2));
+    ASSERT_EQ(::kill(child, SIGKILL), 0);
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    EXPECT_EQ(std::distance(fs::directory_iterator(run_), {}), 3);
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(run_), {}), 1);
 }
 
 TEST_F(RunLockTest, OneAtATime) {
