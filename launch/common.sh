@@ -78,6 +78,36 @@ count_host_ranks() {
   echo "$sum"
 }
 
+# raise_file_limit RANKS: mpirun hangs if it cannot open its files and those of the ranks on this host.
+raise_file_limit() {
+  local most needed=$((40 + 5 * $1))
+  most=$(ulimit -Hn)
+  if [ "$most" != unlimited ] && [ "$most" -lt "$needed" ]; then
+    die 3 "the limit of $most open files (ulimit -n) is too low for $1 ranks, which need about $needed; raise it to 1024"
+  fi
+  [ "$(ulimit -Sn)" = unlimited ] || [ "$(ulimit -Sn)" -ge "$needed" ] || ulimit -Sn "$needed" || true
+}
+
+# thread_limit: the smallest limit of processes and threads of this container, job or user, or nothing if there is none.
+thread_limit() {
+  local line group root least=''
+  least=$(ulimit -u)
+  while IFS=: read -r _ line group; do
+    case $line in
+    '') root=/sys/fs/cgroup ;;
+    *pids*) root=/sys/fs/cgroup/pids ;;
+    *) continue ;;
+    esac
+    while :; do
+      { read -r line <"$root$group/pids.max"; } 2>/dev/null || line=max
+      if [ "$line" != max ] && { [ "$least" = unlimited ] || [ "$line" -lt "$least" ]; }; then least=$line; fi
+      [ -n "${group%/}" ] || break
+      group=${group%/*}
+    done
+  done </proc/self/cgroup
+  [ "$least" = unlimited ] || echo "$least"
+}
+
 count_gpus() { if command -v nvidia-smi >/dev/null; then nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true; else echo 0; fi; }
 # Physical cores, but not more than this process may use.
 count_cores() {

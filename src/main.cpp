@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/heartbeat.h"
 #include "base/log.h"
+#include "base/output.h"
 #include "commands/commands.h"
 #include "job/report.h"
 #include "job/spin_limit.h"
@@ -18,7 +19,7 @@ namespace {
 
 int run_command(const ddp::MpiSession& session, const ddp::Options& options) {
   const auto print = [&](const std::string& text) {
-    if (session.rank() == 0) fmt::print("{}", text);
+    if (session.rank() == 0) ddp::print_text("{}", text);
     return 0;
   };
   if (options.help) return print(ddp::help_text(options.help_topic));

@@ -44,6 +44,9 @@ std::string advice(int error_number) {
             ::geteuid());
       }
       return "check the permissions or use another folder";
+    case EMFILE:
+    case ENFILE:
+      return "raise the limit of open files (ulimit -n)";
     case EIO:
       return "check the disk";
     case ELOOP:

@@ -38,8 +38,9 @@ struct Speaker {
 };
 
 Speaker& speaker() {
-  static Speaker instance;
-  return instance;
+  // Never destroyed: a library may end the process by exit(), which is reported.
+  static auto* const instance = new Speaker;
+  return *instance;
 }
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {

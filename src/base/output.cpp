@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "base/utf8.h"
+
 namespace ddp {
 namespace {
 
@@ -19,25 +21,12 @@ constexpr std::size_t kPiece = 4096;
 // Which of the first descriptors had no reader on the last attempt; later writes to these do not wait.
 std::array<std::atomic<bool>, 3> stuck{};
 
-// The length of the UTF-8 character at the beginning of `text`, or 0 if there is none; sets its code point.
-std::size_t character_at(std::string_view text, std::uint32_t& code) {
-  const auto first = static_cast<unsigned char>(text[0]);
-  const std::size_t length = first < 0x80   ? 1
-                             : first < 0xC2 ? 0
-                             : first < 0xE0 ? 2
-                             : first < 0xF0 ? 3
-                             : first < 0xF5 ? 4
-                                            : 0;
-  if (length == 0 || length > text.size()) return 0;
-  code = length == 1 ? first : first & (0xFFU >> (length + 1));
-  for (std::size_t i = 1; i < length; ++i) {
-    const auto next = static_cast<unsigned char>(text[i]);
-    if ((next & 0xC0U) != 0x80U) return 0;
-    code = code << 6U | (next & 0x3FU);
-  }
-  const bool too_long = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
-  const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
-  return too_long || surrogate || code > 0x10FFFF ? 0 : length;
+// Of a whole character.
+std::uint32_t code_of(std::string_view character) {
+  const auto first = static_cast<unsigned char>(character[0]);
+  std::uint32_t code = character.size() == 1 ? first : first & (0xFFU >> (character.size() + 1));
+  for (const char next : character.substr(1)) code = code << 6U | (static_cast<unsigned char>(next) & 0x3FU);
+  return code;
 }
 
 // Control characters, and those that reverse what is shown or end a line.
@@ -52,8 +41,8 @@ std::string printable(std::string_view text) {
   std::string result;
   result.reserve(text.size());
   while (!text.empty()) {
-    std::uint32_t code = 0;
-    const std::size_t length = character_at(text, code);
+    const std::size_t length = utf8_length(text);
+    const std::uint32_t code = length == 0 ? 0 : code_of(text.substr(0, length));
     if (length == 0) {
       result += fmt::format("\\x{:02X}", static_cast<unsigned char>(text[0]));
     } else if (code != '\n' && is_obeyed(code)) {

@@ -1,7 +1,7 @@
 // Writes to standard output and standard error that do not block forever if the reader has stopped reading.
 //
 //   write_patiently(STDERR_FILENO, line);   // gives up after 10 s; lines are then dropped until there is room
-//   print_text("{}: {} layers\n", name, count);   // to standard output; a name cannot move the cursor or set a title
+//   print_text("{}\n", line);               // to standard output; a name in it cannot move the cursor or set a title
 //
 // Progress output must not stop a run, and an error message must not keep a rank from exiting.
 #pragma once
@@ -15,7 +15,7 @@
 namespace ddp {
 
 // Text that may come from files of other people, without what a terminal obeys: control characters but line feeds, and
-// marks of the direction of writing, become '?', and bytes that are not UTF-8 become "\\xE9".
+// marks of the direction of writing, become '?', and bytes that are not UTF-8 become "\xE9".
 std::string printable(std::string_view text);
 
 // Formats to standard output like fmt::print(), printable.

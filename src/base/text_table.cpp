@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace ddp {
 namespace {
 
@@ -13,7 +15,10 @@ std::size_t width_of(const std::string& text) {
 
 }  // namespace
 
-std::string text_table(std::span<const std::vector<std::string>> rows, std::span<const Align> columns) {
+std::string text_table(std::span<const std::vector<std::string>> given, std::span<const Align> columns) {
+  // Names in the cells may come from files of other people.
+  std::vector<std::vector<std::string>> rows(given.begin(), given.end());
+  for (std::vector<std::string>& row : rows) std::transform(row.begin(), row.end(), row.begin(), one_line);
   std::vector<std::size_t> widths;
   for (const std::vector<std::string>& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));

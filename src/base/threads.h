@@ -1,7 +1,7 @@
 // Threads where the system may permit no more of them: ulimit -u, pids.max of a container, TasksMax of a service.
 //
-//   std::jthread watcher = start_thread("the lock of the run folder", [](const std::stop_token& stop) { ... });
-//   run_parts(8, [&](int part) { ... });   // on 8 threads, or on as many as there may be
+//   std::jthread beats = start_thread("heartbeats", [](const std::stop_token&) { heartbeat(); });
+//   run_parts(8, [](int part) { log_info("part {}", part); });   // on 8 threads, or on as many as there may be
 //
 // A thread that a run needs is an Error with one line; work that is only divided among threads is done by fewer.
 #pragma once

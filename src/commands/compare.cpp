@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/output.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/state.h"
 #include "commands/commands.h"
@@ -127,9 +128,9 @@ int run_compare(const MpiSession& session, const Options& options) {
                                       .changed = changed_inputs(options_a, options_b, a, b)};
     const Comparison steps = compare(steps_a, steps_b, compared);
     const Comparison found = compare(steps, read_history(a), read_history(b));
-    fmt::print("{}", describe(found, a.string(), b.string()));
+    print_text("{}", describe(found, a.string(), b.string()));
     const std::string changed = differences(without_places(a), without_places(b), options_a.size());
-    if (!changed.empty()) fmt::print("options: {} has {}\n", a.string(), changed);
+    if (!changed.empty()) print_text("options: {} has {}\n", a.string(), changed);
   });
   return static_cast<int>(ExitCode::done);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/output.h"
 #include "base/text.h"
 #include "commands/commands.h"
 #include "commands/measure.h"
@@ -80,7 +81,7 @@ void add(Speed& speed, const RunTiming& timing, std::optional<double> pauses) {
 int verify(const MpiSession& session, const MeasuredRun& run, const Explanation& found, const Options& given) {
   constexpr int kTurns = 2;
   if (found.cures.empty()) {
-    if (session.rank() == 0) fmt::print("nothing to verify: there is no option that would help\n");
+    if (session.rank() == 0) print_text("nothing to verify: there is no option that would help\n");
     return static_cast<int>(ExitCode::done);
   }
   const Cure& cure = found.cures.front();
@@ -105,7 +106,7 @@ int verify(const MpiSession& session, const MeasuredRun& run, const Explanation&
   }
   if (session.rank() == 0) {
     const double measured = is.rate() / was.rate();
-    fmt::print(
+    print_text(
         "verified: {}: {:.2f}x images/s measured, {}{:.2f}x predicted; {:.3g} instead of {:.3g} ms per step, in {} "
         "steps each\n",
         cure.text(), measured, cure.lower_bound ? "at least " : "", cure.speedup, 1e3 * is.seconds / is.steps,
@@ -132,13 +133,13 @@ int run_explain(const MpiSession& session, const Options& options) {
   const Explanation found = explain(run.timing, run.options, options.explain.probe ? prober.probe() : StepProbe());
   if (session.rank() == 0) {
     if (!run.timing.complete) {
-      fmt::print("the run has not ended, or was stopped; measured until step {}\n", run.timing.step);
+      print_text("the run has not ended, or was stopped; measured until step {}\n", run.timing.step);
     }
-    fmt::print("{}", describe(found));
+    print_text("{}", describe(found));
     const bool bounds =
         std::any_of(found.cures.begin(), found.cures.end(), [](const Cure& c) { return c.lower_bound; });
     if (bounds) {
-      fmt::print("'at least', since it was not measured: {}\n",
+      print_text("'at least', since it was not measured: {}\n",
                  options.explain.probe ? prober.problem() : "--probe off");
     }
   }

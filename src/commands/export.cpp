@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/half.h"
+#include "base/output.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "checkpoint/layout.h"
@@ -243,7 +244,7 @@ int run_export(const MpiSession& session, const Options& options) {
     // Folding batch normalisation changes weights, which are rounded afterwards.
     if (!options.exported.fold_batch_norm) round_to(precision, model.views);
     write_export(options.exported, checkpoint.state, model);
-    fmt::print("{}: {} of step {}, {} parameters{}, from {}\n", options.exported.to, checkpoint.state.model,
+    print_text("{}: {} of step {}, {} parameters{}, from {}\n", options.exported.to, checkpoint.state.model,
                checkpoint.state.step, format_count(static_cast<std::uint64_t>(model.graph.trained_count())),
                precision == ExportPrecision::fp32 ? "" : fmt::format(" in {}", to_string(precision)),
                checkpoint.path.string());

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/output.h"
 #include "base/text.h"
 #include "checkpoint/safetensors.h"
 #include "commands/commands.h"
@@ -147,12 +148,12 @@ Trace compute(const Ranks& ranks, const Options& options, const NonFinite& recor
 
 void print(const NonFinite& recorded, const Trace& trace) {
   const auto samples = static_cast<double>(recorded.indices.size());
-  fmt::print("step {} (epoch {}), {}, learning rate {:g}, weights {}\n\n{}\n", recorded.step, recorded.epoch,
+  print_text("step {} (epoch {}), {}, learning rate {:g}, weights {}\n\n{}\n", recorded.step, recorded.epoch,
              counted(recorded.indices.size(), "sample"), recorded.lr, recorded.weights_hash, trace_table(trace.rows));
-  fmt::print("loss {} here, {} in the run\n", trace.loss_sum / samples, recorded.loss);
+  print_text("loss {} here, {} in the run\n", trace.loss_sum / samples, recorded.loss);
   const TraceRow* first = first_not_finite(trace.rows);
   if (first == nullptr) {
-    fmt::print("here: every value of every shard is finite\n");
+    print_text("here: every value of every shard is finite\n");
   } else {
     std::vector<std::uint32_t> indices;
     for (const std::int64_t sample : first->samples) {
@@ -163,9 +164,9 @@ void print(const NonFinite& recorded, const Trace& trace) {
       const auto found = std::find(recorded.indices.begin(), recorded.indices.end(), index);
       return recorded.files.empty() ? "" : recorded.files[static_cast<std::size_t>(found - recorded.indices.begin())];
     };
-    fmt::print("here: first in {}{}\n", first->where, indices.empty() ? "" : ", " + sample_list(indices, file_of));
+    print_text("here: first in {}{}\n", first->where, indices.empty() ? "" : ", " + sample_list(indices, file_of));
   }
-  fmt::print("in the run: {}\n", recorded.text);
+  print_text("in the run: {}\n", recorded.text);
 }
 
 }  // namespace

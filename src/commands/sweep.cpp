@@ -30,6 +30,7 @@
 #include "base/file.h"
 #include "base/heartbeat.h"
 #include "base/log.h"
+#include "base/output.h"
 #include "base/text.h"
 #include "commands/commands.h"
 #include "commands/sweep_group.h"
@@ -264,7 +265,7 @@ class Leader {
   // The exit code of the command.
   ExitCode finish(bool stopped) {
     clear();
-    if (!quiet_) fmt::print("{}", board_text(ranked(results_), kBoardRows));
+    if (!quiet_) print_text("{}", board_text(ranked(results_), kBoardRows));
     std::size_t failed = 0;
     for (const TrialResult& r : results_) {
       if (r.state != TrialState::failed) continue;
@@ -338,7 +339,7 @@ class Leader {
     if (r.state == TrialState::paused && (complete || !scheduler_.held(r.trial - 1))) r.state = TrialState::waiting;
     scheduler_.ended(r.trial - 1, r.state);
     if (!redraws_ && !quiet_) {
-      fmt::print("trial {}: {}, {}, {}, {:.1f} s: {}{}\n", r.trial, name_of(r.state),
+      print_text("trial {}: {}, {}, {}, {:.1f} s: {}{}\n", r.trial, name_of(r.state),
                  counted(static_cast<std::uint64_t>(r.epochs), "epoch"),
                  r.accuracy ? fmt::format("accuracy {:.4f}", *r.accuracy) : "no accuracy", r.seconds,
                  text_of(r.setting), r.reason.empty() ? "" : "; " + r.reason);
@@ -363,7 +364,7 @@ class Leader {
     clear();
     std::istringstream lines(board_text(ranked(results_), kBoardRows));
     for (std::string line; std::getline(lines, line); ++drawn_) {
-      fmt::print("{}\n", leading_columns(line, terminal_.columns() - 1));
+      print_text("{}\n", leading_columns(line, terminal_.columns() - 1));
     }
     std::fflush(stdout);
   }
@@ -441,7 +442,7 @@ int run_sweep(const MpiSession& session, const Options& options) {
   std::optional<Leader> leader;
   if (session.rank() == 0) {
     leader.emplace(options, *folder);
-    fmt::print("{} of {} on {} of {}{}; {}\n", counted(settings.size(), "trial"), options.model.model,
+    print_text("{} of {} on {} of {}{}; {}\n", counted(settings.size(), "trial"), options.model.model,
                counted(static_cast<std::uint64_t>(session.size() / options.sweep.ranks_per_trial), "group"),
                counted(static_cast<std::uint64_t>(options.sweep.ranks_per_trial), "rank"),
                folder->resumed() ? ", continued" : "", path.string());

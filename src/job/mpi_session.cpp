@@ -25,6 +25,7 @@
 #include "comm/self.h"
 #include "job/joint_error.h"
 #include "job/launcher.h"
+#include "job/segments.h"
 #include "job/siblings.h"
 #include "job/watchdog.h"
 
@@ -114,6 +115,10 @@ std::string mpi_library_text() {
 MpiSession::Library::Library() {
   check_before_start(process_environment());
   raise_descriptor_limit();
+  const Environment environment = process_environment();
+  if (environment("OMPI_COMM_WORLD_LOCAL_RANK").value_or("0") == "0") remove_abandoned_segments();
+  check_room(environment);
+  explain_bus_errors();
   prepare_environment();
   enter(MpiStage::starting);
   DDP_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &thread_level));

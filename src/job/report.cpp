@@ -22,6 +22,7 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "job/exchange.h"
+#include "job/launcher.h"
 #include "job/pulse_exchange.h"
 #include "job/signals.h"
 #include "job/watchdog.h"
@@ -77,8 +78,6 @@ std::string outcome_text(const std::exception_ptr& mine) {
 }
 
 constexpr auto kNoThread = std::errc::resource_unavailable_try_again;
-// What MPI needs, and the exchange of pulses.
-constexpr int kThreadsOfMpi = 4;
 
 // A library has called exit(). OpenMP does so where it cannot start a thread: it ends those that an operator does not use, and
 // others may take their place.
@@ -89,8 +88,10 @@ void explain_exit() {
   end_all_ranks(exit_value(ExitCode::preflight));
 }
 
+// What MPI needs, and the exchange of pulses.
 void check_threads_of_mpi() {
-  if (startable_threads(kThreadsOfMpi) < kThreadsOfMpi) no_thread("MPI", std::make_error_code(kNoThread));
+  const int needed = has_launcher(process_environment()) ? 4 : 2;
+  if (startable_threads(needed) < needed) no_thread("MPI", std::make_error_code(kNoThread));
 }
 
 }  // namespace

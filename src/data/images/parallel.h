@@ -7,8 +7,8 @@
 #include <atomic>
 #include <cstddef>
 #include <exception>
-#include <thread>
-#include <vector>
+
+#include "base/threads.h"
 
 namespace ddp {
 
@@ -25,11 +25,7 @@ void for_each_index(std::size_t count, int threads, const Work& work) {
       if (!failed.exchange(true)) failure = std::current_exception();
     }
   };
-  {
-    std::vector<std::jthread> others;
-    for (int i = 1; i < threads; ++i) others.emplace_back(loop);
-    loop();
-  }
+  run_parts(threads, [&](int /*part*/) { loop(); });
   if (failure) std::rethrow_exception(failure);
 }
 
