@@ -11,6 +11,7 @@ struct KeyEffects {
   OptionEffects effects;
 };
 
+// NOLINTNEXTLINE(readability-function-size): a table
 constexpr auto effects_table() {
   using enum Effect;
   // Other kernels, or another order of additions.

@@ -45,7 +45,7 @@ std::string misspelled(std::span<const OptionSpec> table, const std::string& wor
 }  // namespace
 
 std::string suggest_key(std::span<const OptionSpec> table, std::string_view word) {
-  const std::string meant = key_like(word);
+  std::string meant = key_like(word);
   if (find_option(table, meant) != nullptr) return meant;
   if (const ForeignNames* elsewhere = find_foreign(meant)) return std::string(elsewhere->key);
   if (meant.size() < 2) return "";

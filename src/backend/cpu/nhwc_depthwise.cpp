@@ -23,16 +23,16 @@ class NhwcDepthwise final : public Op {
         phases_(data_phases(spec)),
         channels_(spec.input.channels),
         blocks_((channels_ + kLanes - 1) / kLanes),
-        taps_(spec.window.elements()) {
+        taps_(spec.window.elements()),
+        border_(spec.input_gradient ? phases_.front().shape.border_w : 0),
+        dy_row_(kLanes * (shape_.out_w + 2 * border_)),
+        dy_slab_(dy_row_ * shape_.out_h) {
     const int stride = shape_.stride;
     // Slabs of the image have the border of the windows, rows included, those of the gradient the border of the phases' columns.
     const int right = (shape_.out_w - 1) * stride + shape_.kernel_w - shape_.pad_left - shape_.in_w;
     const int below = (shape_.out_h - 1) * stride + shape_.kernel_h - shape_.pad_top - shape_.in_h;
     x_row_ = kLanes * (shape_.pad_left + shape_.in_w + std::max(right, 0));
     x_slab_ = x_row_ * (shape_.pad_top + shape_.in_h + std::max(below, 0));
-    border_ = spec.input_gradient ? phases_.front().shape.border_w : 0;
-    dy_row_ = kLanes * (shape_.out_w + 2 * border_);
-    dy_slab_ = dy_row_ * shape_.out_h;
     const int threads = omp_get_max_threads();
     weights_ = workspace_.add<float>(blocks_ * kLanes * taps_);
     bias_ = workspace_.add<float>(blocks_ * kLanes);

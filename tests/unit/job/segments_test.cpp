@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-Environment environment(std::map<std::string, std::string> values) {
+Environment started_with(std::map<std::string, std::string> values) {
   return [values = std::move(values)](const char* name) {
     const auto found = values.find(name);
     return found == values.end() ? std::nullopt : std::optional(found->second);
@@ -35,17 +35,17 @@ Environment environment(std::map<std::string, std::string> values) {
 TEST(Segments, TooLittleRoomIsOneLineOfTheFirstRank) {
   const std::string ranks = "2000000000";
   const auto refusal = error_text(ExitCode::preflight, [&] {
-    check_room(environment({{"OMPI_COMM_WORLD_LOCAL_SIZE", ranks}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}}), "/");
+    check_room(started_with({{"OMPI_COMM_WORLD_LOCAL_SIZE", ranks}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}}), "/");
   });
   EXPECT_THAT(refusal, AllOf(HasSubstr("/ has "), HasSubstr(" free, and 2000000000 ranks on this host need about"),
                              HasSubstr("--shm-size 1g")));
-  check_room(environment({{"OMPI_COMM_WORLD_LOCAL_SIZE", ranks}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}}), "/");
-  check_room(environment({{"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}}), "/");
-  check_room(environment({}), "/");
-  check_room(environment({{"OMPI_COMM_WORLD_LOCAL_SIZE", ranks}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}}), "/nowhere");
+  check_room(started_with({{"OMPI_COMM_WORLD_LOCAL_SIZE", ranks}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}}), "/");
+  check_room(started_with({{"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}}), "/");
+  check_room(started_with({}), "/");
+  check_room(started_with({{"OMPI_COMM_WORLD_LOCAL_SIZE", ranks}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}}), "/nowhere");
   for (const char* transports : {"self,tcp", "^vader"}) {
     check_room(
-        environment(
+        started_with(
             {{"OMPI_COMM_WORLD_LOCAL_SIZE", ranks}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_MCA_btl", transports}}),
         "/");
   }
