@@ -29,15 +29,6 @@ for most in 0 1 2 3 4 5 6 7; do
 done
 limited 20 --output "$folder/enough"
 [ "$got" -eq 0 ] || fail "exit code $got $last"
-# And one that it does without: checkpoints are written while training waits. How many MPI has is its own affair.
-without=no
-for most in 3 4 5 6; do
-  limited $most --threads 1 --workers 0 --epochs 2 --output "$folder/without-$most"
-  if [ "$got" -ne 0 ]; then continue; fi
-  [ -e "$folder/without-$most/latest/MANIFEST.json" ] || fail "there is no checkpoint $last"
-  if grep -q 'warning: training waits while checkpoints are written: cannot start a thread' "$words/err"; then without=yes; fi
-done
-[ $without = yes ] || fail "no number of threads is enough for all but checkpoints"
 for most in 4 8; do
   DDP_MOST_THREADS=$most LD_PRELOAD=$NO_THREADS run 3 30 2 "${small[@]}" --output "$folder/few"
   says 'cannot start a thread for '

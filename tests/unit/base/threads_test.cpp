@@ -2,36 +2,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <pthread.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <functional>
-#include <stdexcept>
 #include <vector>
 
-#include "support/child.h"
 #include "support/errors.h"
+#include "support/without_threads.h"
 
 namespace ddp {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-// Runs `test` where no further thread can be started, and returns 0 if all its expectations were met. What is missing is
-// address space for stacks, since RLIMIT_NPROC does not apply to root.
-int without_threads(const std::function<void()>& test) {
-  return run_in_child([&] {
-    ::pthread_attr_t attributes;
-    ::pthread_attr_init(&attributes);
-    ::pthread_attr_setstacksize(&attributes, std::size_t{1} << 46U);
-    if (::pthread_setattr_default_np(&attributes) != 0) throw std::runtime_error("cannot set the size of stacks");
-    test();
-    ::_exit(::testing::Test::HasFailure() ? 1 : 0);
-  });
-}
 
 TEST(Threads, ANeededOneThatCannotBeStartedIsOneLine) {
   EXPECT_EQ(without_threads([] {

@@ -13,8 +13,10 @@
 
 #include "base/file.h"
 #include "checkpoint/layout.h"
+#include "run_folder/background_save.h"
 #include "support/errors.h"
 #include "support/temporary_folder.h"
+#include "support/without_threads.h"
 #include "unit/checkpoint/sample.h"
 
 namespace ddp {
@@ -218,6 +220,24 @@ TEST_F(RunFolderTest, WhatWasBeingMovedIsMovedToTheEnd) {
   RunFolder folder(run_);
   EXPECT_EQ(folder.find("auto")->state.step, 10);
   EXPECT_THAT(steps(run_ / "earlier-1"), ElementsAre(30, 20));
+}
+
+// Training then waits while a checkpoint is written.
+TEST_F(RunFolderTest, CheckpointsAreWrittenWithoutAThread) {
+  EXPECT_EQ(without_threads([] {
+              int written = 0;
+              BackgroundSave saves([&](const auto&, auto, auto) { ++written; });
+              for (int n = 1; n <= 2; ++n) {
+                saves.start({}, {}, {});
+                EXPECT_EQ(written, n);
+                EXPECT_FALSE(saves.failed());
+              }
+              BackgroundSave failing([](const auto&, auto, auto) { throw Error(ExitCode::checkpoint, "no space"); });
+              failing.start({}, {}, {});
+              EXPECT_TRUE(failing.failed());
+              EXPECT_THROW(failing.check(), Error);
+            }),
+            0);
 }
 
 // A note that this program has not written moves nothing, and is in nobody's way.
