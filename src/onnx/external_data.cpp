@@ -162,9 +162,9 @@ class Inliner {
   // The file without links, none of which may lead out of the model's folder: neither from there, nor, as in a cache of
   // links to files beside one another, from where the model itself lies.
   fs::path inside(const std::string& location) const {
-    const fs::path given = context_.path().parent_path() / location;
+    fs::path given = context_.path().parent_path() / location;
     std::error_code error;
-    const fs::path file = fs::canonical(given, error);
+    fs::path file = fs::canonical(given, error);
     if (error) return given;  // opening it tells why
     const fs::path model = context_.path().has_parent_path() ? context_.path().parent_path() : ".";
     const fs::path folder = fs::canonical(model, error);
