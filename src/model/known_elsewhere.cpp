@@ -52,7 +52,8 @@ bool belongs(std::string_view name, std::string_view family) {
   std::size_t at = 0;
   for (const char letter : family) {
     while (at < name.size() && is_separator(name[at])) ++at;
-    if (at == name.size() || std::tolower(static_cast<unsigned char>(name[at++])) != letter) return false;
+    if (at == name.size() || std::tolower(static_cast<unsigned char>(name[at])) != letter) return false;
+    ++at;
   }
   if (family.size() > kShort || at == name.size()) return true;
   return std::isalpha(static_cast<unsigned char>(name[at])) == 0 || family == "vit";

@@ -356,6 +356,18 @@ void compile_networks(Experiment& e, const NetworkConfig& config) {
   build_networks(e, config);
 }
 
+// Collective. The batch of the options, in as many shards as the checkpoint of a resumed run says.
+BatchOptions divided_batch(const MpiSession& session, const Options& options, const ExperimentInputs& inputs) {
+  BatchOptions batch = options.batch;
+  if (inputs.resumed) {
+    batch.logical_shards = together(session, [&] { return resumed_shards(options, *inputs.resumed, session.size()); });
+  }
+  // Evaluations have no shards, whatever the configuration of the run says.
+  const bool too_few = batch.logical_shards < session.size();
+  if (inputs.evaluated != nullptr && too_few) batch.logical_shards = 0;
+  return batch;
+}
+
 }  // namespace
 
 Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, const Device& device,
@@ -370,11 +382,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   e.options = options;
   if (resumed) e.defaults = resumed->defaults;
   if (inputs.evaluated != nullptr) e.defaults = inputs.evaluated->defaults;
-  BatchOptions batch = options.batch;
-  if (resumed) batch.logical_shards = phase([&] { return resumed_shards(options, *resumed, session.size()); });
-  // Evaluations have no shards, whatever the configuration of the run says.
-  const bool too_few = batch.logical_shards < session.size();
-  if (inputs.evaluated != nullptr && too_few) batch.logical_shards = 0;
+  const BatchOptions batch = divided_batch(session, options, inputs);
   std::vector<Stage> stages;
   std::optional<ImportedModel> imported;
   // First the checks that need no data. Only rank 0 may have access to the file.

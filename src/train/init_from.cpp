@@ -48,7 +48,7 @@ void check_kind(const fs::path& path) {
   check(!begin.starts_with("version https://"), ExitCode::checkpoint,
         "--init-from {}: this is a pointer of Git LFS, not the file itself; get it with 'git lfs pull'", path.string());
   const bool text = std::all_of(begin.begin(), begin.end(), [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); });
-  check(!text || !begin.starts_with("<"), ExitCode::checkpoint,
+  check(!text || !begin.starts_with('<'), ExitCode::checkpoint,
         "--init-from {}: this is a web page, not a .safetensors file; download the file itself", path.string());
 }
 

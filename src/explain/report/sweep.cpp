@@ -93,7 +93,7 @@ std::string option_chart(const ReportedSweep& sweep, std::size_t option) {
     constexpr double kWide = 30;
     chart.log_x = points.points.front().first > 0 && points.points.back().first > kWide * points.points.front().first;
   }
-  if (!numbers) chart.x_names = names;
+  if (!numbers) chart.x_names = std::move(names);
   return line_chart(chart);
 }
 
