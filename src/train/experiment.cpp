@@ -356,6 +356,12 @@ void compile_networks(Experiment& e, const NetworkConfig& config) {
   build_networks(e, config);
 }
 
+// What a checkpoint says, or the latest.
+int defaults_of(const ExperimentInputs& inputs) {
+  if (inputs.evaluated != nullptr) return inputs.evaluated->defaults;
+  return inputs.resumed ? inputs.resumed->defaults : kLatestDefaults;
+}
+
 // Collective. The batch of the options, in as many shards as the checkpoint of a resumed run says.
 BatchOptions divided_batch(const MpiSession& session, const Options& options, const ExperimentInputs& inputs) {
   BatchOptions batch = options.batch;
@@ -380,8 +386,7 @@ Experiment prepare_experiment(const MpiSession& session, Communicator& ranks, co
   Experiment e;
   e.device = device;
   e.options = options;
-  if (resumed) e.defaults = resumed->defaults;
-  if (inputs.evaluated != nullptr) e.defaults = inputs.evaluated->defaults;
+  e.defaults = defaults_of(inputs);
   const BatchOptions batch = divided_batch(session, options, inputs);
   std::vector<Stage> stages;
   std::optional<ImportedModel> imported;
