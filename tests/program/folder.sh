@@ -57,7 +57,10 @@ wait -n "${pids[@]}" || got=$?
 grep -q "$folder/lost is in use by process" "$folder"/[12].err || fail "not reported: $(cat "$folder"/[12].err)"
 grep -q 'held by process 1 on host lost since then' "$folder"/[12].err || fail "nobody waited: $(cat "$folder"/[12].err)"
 if grep -q $'\e' "$folder"/[12].err; then fail "control characters of a lock reach the terminal"; fi
-for _ in $(seq 400); do [ -e "$folder/lost/latest" ] && break || sleep 0.05; done
+for _ in $(seq 400); do
+  if [ -e "$folder/lost/latest" ]; then break; fi
+  sleep 0.05
+done
 if compgen -G "$folder/lost/.lock-*" || compgen -G "$folder/lost/hang-*"; then fail "the rejected run left files"; fi
 for job in "${pids[@]}"; do kill -USR1 "$job" 2>/dev/null && ends 75 20; done
 
