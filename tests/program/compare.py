@@ -133,10 +133,10 @@ ELSEWHERE = {
     "it moves work between ranks by their speed": "balance",
     "steps that are not finite or overflow": "loss-scale-interval",
     "files that cannot be read, or are read in another way with the same pixels": "max-bad-samples image-cache",
-    "it is needed here": "recording progress output",
+    "it is needed here": "recording progress summary output",
     "it selects a checkpoint": "resume",
-    "it changes evaluations only, and no view of these images differs by itself": "eval-views",
-    "the command line only": "config dump-config help version run checkpoint format to average export-precision "
+    "it changes evaluations only, and none of these images": "eval-views fast-decode",
+    "the command line only": "config json dump-config help version run checkpoint format to average export-precision "
     "fold-batch-norm on-request stages sweep sweep-list sweep-draws ranks-per-trial sweep-halving sweep-halving-epochs "
     "sweep-max-trials verify probe scaling-seconds",
 }

@@ -52,7 +52,7 @@ run 0 60 3 --config "$folder/more/config.cfg" --max-steps 8 --log-interval 1 --r
 grep -q 'into 3 logical shards instead of 2' "$folder/err" || fail "with config.cfg the shards are not those of the ranks"
 run 0 60 1 "${more[@]}" --max-steps 10 --resume auto --logical-shards 1 --log-interval 1
 grep -q 'into 1 logical shard instead of 3' "$folder/err" || fail "an explicit number of shards is not taken"
-run 0 60 3 eval --config "$folder/more/config.cfg" --run "$folder/more"
+run 0 60 3 eval --json --config "$folder/more/config.cfg" --run "$folder/more"
 grep -q '"val_accuracy"' "$folder/out" || fail "more ranks than shards do not evaluate"
 run 0 60 3 "${small[@]}" --max-steps 10 --log-interval 1 --output "$folder/straight"
 losses "$folder/more" | tail -n 3 >"$folder/a"
