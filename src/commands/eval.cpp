@@ -45,8 +45,13 @@ std::string json_line(const Checkpoint& checkpoint, const EvalResult& result) {
 
 std::string tables(const Checkpoint& checkpoint, const EvalResult& result, std::vector<std::string> names) {
   const double top5 = result.classes.top5_accuracy();
-  const EvaluatedClasses evaluation{result.loss, result.accuracy, top5 < 0 ? std::nullopt : std::optional(top5),
-                                    result.classes.class_accuracy(), result.classes.confusion};
+  const EvalRecord evaluation{checkpoint.state.step,
+                              0,
+                              result.loss,
+                              result.accuracy,
+                              top5 < 0 ? std::nullopt : std::optional(top5),
+                              result.classes.class_accuracy(),
+                              result.classes.confusion};
   return fmt::format("checkpoint  {} (step {})\n", checkpoint.path.string(), checkpoint.state.step) +
          evaluation_text(evaluation, result.classes.of_class, std::move(names));
 }

@@ -38,6 +38,7 @@
 #include "job/report.h"
 #include "job/signals.h"
 #include "machine/topology.h"
+#include "metrics/progress_text.h"
 #include "metrics/read_log.h"
 #include "metrics/terminal.h"
 #include "options/batch.h"
@@ -350,21 +351,13 @@ class Leader {
     if (drawn_ > 0) fmt::print("\x1b[{}A\x1b[J", drawn_);
     drawn_ = 0;
   }
-  // A line that wraps would be two.
-  static std::string leading_columns(const std::string& line, int columns) {
-    std::size_t end = 0;
-    for (int shown = 0; end < line.size() && shown < columns; ++shown) {
-      do ++end;
-      while (end < line.size() && (static_cast<unsigned char>(line[end]) & 0xc0U) == 0x80U);
-    }
-    return line.substr(0, end);
-  }
   void draw() {
     if (!redraws_) return;
     clear();
     std::istringstream lines(board_text(ranked(results_), kBoardRows));
     for (std::string line; std::getline(lines, line); ++drawn_) {
-      print_text("{}\n", leading_columns(line, terminal_.columns() - 1));
+      // A line that wraps would be two.
+      print_text("{}\n", shortened(line, terminal_.columns() - 1));
     }
     std::fflush(stdout);
   }

@@ -42,17 +42,7 @@ std::string mistakes(const std::vector<std::int64_t>& answers, std::size_t own, 
   return join(parts);
 }
 
-// The classes with samples, the worst first.
-std::vector<std::size_t> by_accuracy(const std::vector<double>& accuracy) {
-  std::vector<std::size_t> order;
-  for (std::size_t c = 0; c < accuracy.size(); ++c) {
-    if (std::isfinite(accuracy[c])) order.push_back(c);
-  }
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return accuracy[a] < accuracy[b]; });
-  return order;
-}
-
-std::string class_table(const EvaluatedClasses& evaluation, const std::vector<std::int64_t>& samples,
+std::string class_table(const EvalRecord& evaluation, const std::vector<std::int64_t>& samples,
                         const std::vector<std::string>& names, const std::vector<std::size_t>& listed) {
   const bool confused = !evaluation.confusion.empty();
   Rows rows = {{"class", "images", "accuracy", confused ? "taken for" : ""}};
@@ -63,7 +53,7 @@ std::string class_table(const EvaluatedClasses& evaluation, const std::vector<st
   return text_table(rows, std::vector{Align::left, Align::right, Align::right, Align::left});
 }
 
-std::string matrix(const EvaluatedClasses& evaluation, const std::vector<std::string>& names) {
+std::string matrix(const EvalRecord& evaluation, const std::vector<std::string>& names) {
   Rows rows = {{"class \\ answer"}};
   std::vector<Align> columns(names.size() + 1, Align::right);
   columns[0] = Align::left;
@@ -78,19 +68,19 @@ std::string matrix(const EvaluatedClasses& evaluation, const std::vector<std::st
 
 }  // namespace
 
-std::string evaluation_text(const EvaluatedClasses& evaluation, const std::vector<std::int64_t>& samples,
+std::string evaluation_text(const EvalRecord& evaluation, const std::vector<std::int64_t>& samples,
                             std::vector<std::string> names) {
   const std::size_t classes = samples.size();
   for (std::size_t c = names.size(); c < classes; ++c) names.push_back(std::to_string(c));
   const std::int64_t all = std::accumulate(samples.begin(), samples.end(), std::int64_t{0});
   std::string text =
       fmt::format("images      {} of {} {}\n", image_count(all), classes, classes == 1 ? "class" : "classes");
-  text += fmt::format("accuracy    {} (top 1)\n", accuracy_text(evaluation.accuracy));
+  text += fmt::format("accuracy    {} (top 1)\n", accuracy_text(evaluation.val_accuracy));
   if (evaluation.top5_accuracy) text += fmt::format("top 5       {}\n", accuracy_text(*evaluation.top5_accuracy));
-  text += fmt::format("loss        {:.4f}\n\n", evaluation.loss);
+  text += fmt::format("loss        {:.4f}\n\n", evaluation.val_loss);
   std::vector<std::size_t> listed(classes);
   std::iota(listed.begin(), listed.end(), std::size_t{0});
-  std::vector<std::size_t> worst = by_accuracy(evaluation.class_accuracy);
+  std::vector<std::size_t> worst = worst_first(evaluation.class_accuracy);
   if (classes > kListedClasses) {
     listed = worst;
     listed.resize(std::min(listed.size(), kListedClasses));
@@ -107,6 +97,16 @@ std::string evaluation_text(const EvaluatedClasses& evaluation, const std::vecto
   if (!evaluation.confusion.empty() && classes <= kMatrixClasses && classes > 1)
     text += "\n" + matrix(evaluation, names);
   return text;
+}
+
+std::vector<std::size_t> worst_first(const std::vector<double>& class_accuracy) {
+  std::vector<std::size_t> order;
+  for (std::size_t c = 0; c < class_accuracy.size(); ++c) {
+    if (std::isfinite(class_accuracy[c])) order.push_back(c);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return class_accuracy[a] < class_accuracy[b]; });
+  return order;
 }
 
 }  // namespace ddp

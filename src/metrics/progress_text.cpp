@@ -111,13 +111,12 @@ std::string wrapped(std::string_view text, int columns, std::size_t indent) {
 }
 
 std::string shortened(std::string_view text, int columns) {
-  std::string kept;
-  for (const char byte : text) {
-    const bool begins = (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U;
-    if (begins && text_width(kept) >= std::max(0, columns)) break;
-    kept += byte;
+  std::size_t end = 0;
+  for (int shown = 0; end < text.size() && shown < columns; ++shown) {
+    do ++end;
+    while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U);
   }
-  return kept;
+  return std::string(text.substr(0, end));
 }
 
 std::string progress_bar(const TrainingProgress& progress, std::optional<double> eta, int columns, bool utf8) {

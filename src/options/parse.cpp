@@ -357,9 +357,8 @@ void check_combinations(const Options& options) {
   check_batch_choice(options.batch);
 }
 
-bool is_batch_size(const Setting& setting) {
-  return setting.spec->key == "global-batch" || setting.spec->key == "batch-per-rank" ||
-         setting.spec->key == "batch-size";
+bool is_batch_size(std::string_view key) {
+  return key == "global-batch" || key == "batch-per-rank" || key == "batch-size";
 }
 
 }  // namespace
@@ -390,7 +389,8 @@ Options parse_options(std::span<const char* const> args) {
     from_file = read_config(table, given.run.config);
     apply_settings(from_file, options);
     // A batch size on the command line replaces any of the three in the file.
-    if (std::any_of(command_line.settings.begin(), command_line.settings.end(), is_batch_size)) {
+    if (std::any_of(command_line.settings.begin(), command_line.settings.end(),
+                    [](const Setting& setting) { return is_batch_size(setting.spec->key); })) {
       options.batch.global_batch.reset();
       options.batch.batch_per_rank.reset();
       options.batch.batch_size.reset();
@@ -419,8 +419,7 @@ Options with_stored_run(const Options& given, const std::string& config) {
     return described && std::find(kNotTaken.begin(), kNotTaken.end(), spec.key) == kNotTaken.end() &&
            !given.given.has(spec.key);
   };
-  const auto sizes = std::to_array<std::string_view>({"global-batch", "batch-per-rank", "batch-size"});
-  const bool has_size = std::any_of(sizes.begin(), sizes.end(), [&](auto key) { return given.given.has(key); });
+  const bool has_size = std::any_of(given.given.keys.begin(), given.given.keys.end(), is_batch_size);
   Options options = given;
   if (!has_size) options.batch.global_batch.reset();
   std::istringstream lines(config);
@@ -429,7 +428,7 @@ Options with_stored_run(const Options& given, const std::string& config) {
     const std::string key = text.substr(0, text.find_first_of(" ="));
     const OptionSpec* spec = text.starts_with('#') ? nullptr : find_option(table, key);
     if (spec == nullptr || !taken(*spec)) continue;
-    if (has_size && std::find(sizes.begin(), sizes.end(), spec->key) != sizes.end()) continue;
+    if (has_size && is_batch_size(spec->key)) continue;
     const Setting setting = read_line(table, description, text, "the configuration of the checkpoint", line);
     try {
       if (setting.spec != nullptr) setting.spec->set(options, setting.value);
@@ -456,7 +455,7 @@ Options with_settings(const Options& base, std::span<const OptionSetting> settin
     if (spec->command_line_only) {
       usage_error(fmt::format("the setting {}: --{} applies to the whole command", shown(words.back()), spec->key));
     }
-    if (is_batch_size({spec, setting.value, "", 0})) {
+    if (is_batch_size(spec->key)) {
       options.batch.global_batch.reset();
       options.batch.batch_per_rank.reset();
       options.batch.batch_size.reset();

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "explain/report/chart.h"
 #include "explain/report/page.h"
+#include "metrics/evaluation_text.h"
 
 namespace ddp {
 namespace {
@@ -118,12 +119,7 @@ std::string most_confused(const ReportedRun& run, const EvalRecord& evaluation, 
 std::string worst_classes(const ReportedRun& run) {
   constexpr std::size_t kShown = 10;
   const EvalRecord& last = run.history.evaluations.back();
-  std::vector<std::size_t> order;
-  for (std::size_t c = 0; c < last.class_accuracy.size(); ++c) {
-    if (std::isfinite(last.class_accuracy[c])) order.push_back(c);
-  }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return last.class_accuracy[a] < last.class_accuracy[b]; });
+  std::vector<std::size_t> order = worst_first(last.class_accuracy);
   if (order.size() < 2) return "";
   order.resize(std::min(order.size(), kShown));
   const std::vector<std::string> head = {"class", "accuracy", "most often taken for"};

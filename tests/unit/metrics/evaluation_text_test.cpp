@@ -12,8 +12,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 TEST(EvaluationTextTest, NamesClassesAndWhatTheyAreTakenFor) {
-  const EvaluatedClasses found{
-      0.31, 2.0 / 3, std::nullopt, {0.95, 0.1, std::nan("")}, {{19, 1, 0}, {3, 1, 6}, {0, 0, 0}}};
+  const EvalRecord found{
+      7, 1, 0.31, 2.0 / 3, std::nullopt, {0.95, 0.1, std::nan("")}, {{19, 1, 0}, {3, 1, 6}, {0, 0, 0}}};
   const std::string text = evaluation_text(found, {20, 10, 0}, {"cat", "Katze ü", "bird"});
   EXPECT_THAT(text, HasSubstr("images      30 of 3 classes\n"));
   EXPECT_THAT(text, HasSubstr("accuracy    66.67 % (top 1)\n"));
@@ -26,7 +26,7 @@ TEST(EvaluationTextTest, NamesClassesAndWhatTheyAreTakenFor) {
 }
 
 TEST(EvaluationTextTest, OfManyClassesTheWorstAreListed) {
-  EvaluatedClasses found{0.31, 0.5, 0.9, {}, {}};
+  EvalRecord found{7, 1, 0.31, 0.5, 0.9, {}, {}};
   std::vector<std::int64_t> samples(1000, 50);
   for (int c = 0; c < 1000; ++c) found.class_accuracy.push_back(c == 777 ? 0 : 0.5);
   const std::string text = evaluation_text(found, samples, {});
