@@ -10,7 +10,7 @@
 namespace ddp {
 
 int run_train(const MpiSession& session, const Options& given);
-int run_eval(const MpiSession& session, const Options& options);
+int run_eval(const MpiSession& session, const Options& given);
 int run_plan(const MpiSession& session, const Options& options);
 int run_bench(const MpiSession& session, const Options& options);
 int run_check(const MpiSession& session, const Options& options);
