@@ -48,15 +48,6 @@ def fail_with_last_line(what, code, *outputs):
     fail(f"{what} ended with code {code}: {said.splitlines()[-1]}", 1)
 
 
-def write_between(path, name, text):
-    """Replaces what is between the lines <!-- name --> and <!-- /name --> of a page."""
-    begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
-    page = path.read_text(encoding="utf-8")
-    if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
-        fail(f"{path} does not contain the lines {begin.strip()} and {end.strip()}", 2)
-    path.write_text(page[:page.index(begin) + len(begin)] + "\n" + text + "\n" + page[page.index(end):], encoding="utf-8")
-
-
 def run_json(command, what, environment=None, seconds=None):
     """Runs the command and returns the JSON object in the last line of its standard output. After so many seconds, if given, it
     is killed with all its processes, and subprocess.TimeoutExpired is raised."""

@@ -6,7 +6,7 @@
 // A transport (self.h, mpi.h, threads.h) only moves messages; every collective is implemented once, here, on top of
 // exchange(). Therefore all transports give the same results, and errors name the rank that does not respond. Each rank
 // sends about log2(size) messages per collective, and no collective but all_gather() sends more bytes per rank the more ranks
-// there are, except by that factor (docs/performance.md has the counts). Collectives are meant for control messages and short
+// there are, except by that factor (docs/communication.md has the counts). Collectives are meant for control messages and short
 // arrays; reduce.h sums gradients.
 //
 // Rules for callers:

@@ -1,5 +1,5 @@
 // How the time of a step depends on the number of ranks and the batch: a model fitted to short measurements, and the
-// causes of lost efficiency. docs/explain.md states the model.
+// causes of lost efficiency. docs/explain-model.md states the model.
 //
 //   const ScalingModel model = fit_scaling(points);            // of 1 and 2 ranks, for example
 //   model.predict({.ranks = 8, .global_batch = 256}).seconds();

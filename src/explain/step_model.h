@@ -1,4 +1,4 @@
-// The model of a step from which gains are predicted; docs/explain.md states and explains it.
+// The model of a step from which gains are predicted; docs/explain-model.md states and explains it.
 //
 //   const StepModel model = step_model(timing);
 //   model.seconds();                       // of a step, with its share of evaluations and checkpoints

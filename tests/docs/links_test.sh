@@ -1,27 +1,44 @@
 #!/usr/bin/env bash
-# links_test.sh ROOT: checks that every relative link and image in the Markdown files exists, and that README.md is
-# short.
+# links_test.sh ROOT: checks that every relative link and image in the Markdown files exists, with its section where it names one,
+# that README.md is short, and that no page of docs/ or bench/history/ has more lines than a reader finishes.
 set -euo pipefail
 cd "$1"
 longest=130
+longest_page=300
 failures=0
+fail() {
+  echo "$1"
+  failures=$((failures + 1))
+}
 # without_code FILE: prints its lines outside of fenced code blocks.
 without_code() { awk '/^ *```/ { code = !code; next } !code' "$1"; }
-mapfile -t pages < <(find . -path ./build -prune -o -name '*.md' -print | grep -v '/\.' | sort)
+# sections FILE: the names of its sections as links write them: small letters, "-" for spaces, without punctuation.
+sections() {
+  without_code "$1" | sed -nE 's/^#+ +//p' | sed -E 's/\[([^]]*)\]\([^)]*\)/\1/g' | tr '[:upper:]' '[:lower:]' |
+    sed -E 's/[^a-z0-9 _-]//g; s/ /-/g'
+}
+mapfile -t pages < <(find . \( -path ./build -o -path ./bench/pages \) -prune -o -name '*.md' -print | grep -v '/\.' | sort)
 for page in "${pages[@]}"; do
   while IFS= read -r target; do
     file=${target%%#*}
-    [[ -z $file || $file == *://* || $file == mailto:* ]] && continue
-    if [ ! -e "$(dirname "$page")/$file" ]; then
-      echo "$page: broken link to $target"
-      failures=$((failures + 1))
+    [[ $file == *://* || $file == mailto:* ]] && continue
+    linked=$page
+    [ -z "$file" ] || linked=$(dirname "$page")/$file
+    if [ ! -e "$linked" ]; then
+      fail "$page: broken link to $target"
+    elif [[ $target == *#* && $linked == *.md ]] && ! sections "$linked" | grep -qxF -- "${target#*#}"; then
+      fail "$page: $linked has no section #${target#*#}"
     fi
   done < <(without_code "$page" | grep -oE '\]\([^) ]+\)|(src|srcset)="[^"]+"' | sed -E 's/^\]\(//; s/\)$//; s/^src(set)?="//; s/"$//')
 done
 lines=$(wc -l <README.md)
-if [ "$lines" -gt $longest ]; then
-  echo "README.md: $lines lines; at most $longest, details belong in docs/"
-  failures=$((failures + 1))
-fi
+[ "$lines" -le $longest ] || fail "README.md: $lines lines; at most $longest, details belong in docs/"
+for page in docs/*.md bench/history/*.md; do
+  [ "$page" != docs/architecture.md ] || continue
+  lines=$(wc -l <"$page")
+  [ "$lines" -le $longest_page ] || fail "$page: $lines lines; at most $longest_page, divide it by what a reader looks for"
+done
+lines=$(wc -l <docs/performance.md)
+[ "$lines" -le 200 ] || fail "docs/performance.md: $lines lines; at most 200, details belong on pages of their own"
 [ "$failures" -eq 0 ] || exit 1
-echo "links_test: the links of ${#pages[@]} pages point to files"
+echo "links_test: the links of ${#pages[@]} pages point to files and sections"

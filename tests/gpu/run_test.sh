@@ -129,18 +129,20 @@ for process in /proc/[0-9]*/cmdline; do
 done
 restore_launcher
 
-# The report of such a run, inserted into a page twice.
-printf '# Page\n\n<!-- gpus end -->\n' >"$folder/page.md"
+# The report of such a run, written twice into a folder.
+mkdir "$folder/kept"
+report=("$tests/report" "$folder/results of a run")
 "$run" "${results[@]}" --only '^check: ' first >/dev/null 2>&1
-expect 0 'Stand-in, 2 results' "$tests/report" "$folder/results of a run" --into "$folder/page.md"
-expect 0 'Stand-in, 2 results' "$tests/report" "$folder/results of a run" --into "$folder/page.md"
-[ "$(grep -c '^### Stand-in' "$folder/page.md")" -eq 1 ] || fail "the section is not replaced"
+expect 0 'Stand-in, 2 results' "${report[@]}" --into "$folder/kept"
+expect 0 'no page shows Stand-in' "${report[@]}" --into "$folder/kept"
+[ "$(ls "$folder/kept")" = gpu-stand-in.json ] || fail "the file of the GPU is not replaced"
+grep -q '"checks": 2' "$folder/kept/gpu-stand-in.json" || fail "the checks are not counted"
 # A second folder of the same machine, and one of another machine.
 cp -r "$folder/results of a run" "$folder/second"
-expect 0 'Stand-in, 4 results' "$tests/report" "$folder/results of a run" "$folder/second" --into "$folder/page.md"
+expect 0 'Stand-in, 4 results' "${report[@]}" "$folder/second" --into "$folder/kept"
 sed -i 's/Stand-in/Other/' "$folder/second/machine.json"
-expect 3 'second is of another GPU' "$tests/report" "$folder/results of a run" "$folder/second" --into "$folder/page.md"
-expect 3 'tests/gpu/run wrote' "$tests/report" "$folder" --into "$folder/page.md"
+expect 3 'second is of another GPU' "${report[@]}" "$folder/second" --into "$folder/kept"
+expect 3 'tests/gpu/run wrote' "$tests/report" "$folder" --into "$folder/kept"
 
 if [ "$failures" -ne 0 ]; then exit 1; fi
 echo "tests/gpu/run does what it promises"

@@ -1,6 +1,6 @@
 """airbench94 in PyTorch on CIFAR-10's binary files: the training of airbench94.py of
 github.com/KellerJordan/cifar10-airbench, which configs/cifar10-94.cfg repeats. Where both end at the same accuracy on the
-same files, the files set it and not the program (docs/performance.md, "Accuracy").
+same files, the files set it and not the program (docs/accuracy.md).
 
   airbench_training.py FOLDER                     # with data_batch_1.bin to data_batch_5.bin and test_batch.bin
   airbench_training.py FOLDER --seed 2 --precision fp32

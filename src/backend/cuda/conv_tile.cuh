@@ -104,7 +104,7 @@ inline TileGrid tile_grid(const TileSource& source, std::int32_t first_column, s
 
 // Note [Short code]
 // A block runs through most of its code once or twice, and the kernels of a step do not fit into a multiprocessor's instruction
-// cache: code that is not a short loop takes longer to fetch than to execute ("Length of code" in docs/performance.md). So
+// cache: code that is not a short loop takes longer to fetch than to execute ("Length of code" in bench/history/gpu-kernels.md). So
 // loops are not unrolled, asynchronous copies keep many loads in flight, and divisors are known at the launch.
 
 // Vector `i` of a window.

@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// What a step costs, by the formulae of docs/explain.md.
+// What a step costs, by the formulae of docs/explain-model.md.
 struct World {
   double fixed = 1e-3;
   double per_image = 50e-6;

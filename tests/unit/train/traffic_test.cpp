@@ -1,4 +1,4 @@
-// How many messages and bytes a rank sends, by the number of ranks: the table of docs/performance.md, measured with ranks as
+// How many messages and bytes a rank sends, by the number of ranks: the table of docs/communication.md, measured with ranks as
 // threads, and counted on single ranks of more.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
@@ -269,11 +269,11 @@ TEST(Traffic, OfHostsIsThatOfTheirNumber) {
 }
 
 TEST(Traffic, IsAsDocumented) {
-  std::ifstream file(DDP_PERFORMANCE_PAGE);
+  std::ifstream file(DDP_COMMUNICATION_PAGE);
   std::stringstream page;
   page << file.rdbuf();
   const std::string expected = table();
-  EXPECT_NE(page.str().find(expected), std::string::npos) << "docs/performance.md lacks this table:\n" << expected;
+  EXPECT_NE(page.str().find(expected), std::string::npos) << "docs/communication.md lacks this table:\n" << expected;
 }
 
 }  // namespace
