@@ -18,7 +18,7 @@ namespace ddp {
 
 inline constexpr std::size_t kSquareSums = 64;
 
-// What find_broken() is asked.
+// Arguments of find_broken().
 struct BrokenCheck {
   std::span<const double> sums = {};
   double* broken = nullptr;  // null: nothing

@@ -32,7 +32,7 @@ struct ParameterSegment {
   double last_step = kEveryStep;   // the last update that changes it, from 1; 0: none
   std::int64_t rows = 0;           // muon: of the matrix that it is, row by row; 0: it is updated element by element
   double fade_steps = kEveryStep;  // updates in which its rate falls linearly to 0; kEveryStep: it follows the schedule
-  // Of a segment that is divided among the ranks: the elements that are updated here, counted from `offset`, as many on
+  // In a segment that is divided among the ranks: the elements that are updated here, counted from `offset`, as many on
   // each rank. Its norms are those of the whole segment (UpdateArguments::sums_over_ranks). 0: all of it is updated here.
   std::int64_t part_begin = 0;
   std::int64_t part_count = 0;

@@ -21,7 +21,7 @@ struct InputSpec {
   Layout layout = Layout::plain;
   std::vector<float> scale;  // per channel: activation = byte * scale + shift
   std::vector<float> shift;  // per channel
-  // Of images that are edited while they are read.
+  // For images that are edited while they are read.
   bool edits_reflect = false;           // EditRules::reflects
   std::vector<std::uint8_t> fill = {};  // per channel; empty: images are not edited
 };

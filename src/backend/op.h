@@ -145,7 +145,7 @@ class Op {
   virtual bool adds_to_dx() const { return false; }
   // The form in which the kernels read the first parameter and may write its gradient, if that is not the plain one.
   virtual std::optional<PackedShape> packed_form() const { return std::nullopt; }
-  // Of the kernels on a GPU; nullopt: one in each pass, which reads and writes each of its tensors once.
+  // Traffic of the kernels on a GPU; nullopt: one in each pass, which reads and writes each of its tensors once.
   virtual std::optional<OpTraffic> traffic() const { return std::nullopt; }
 
   virtual void forward(const ForwardArguments& arguments) = 0;

@@ -46,7 +46,7 @@ class Staging {
   std::size_t buffers() const { return buffers_.size(); }
   // The work on what this buffer held before must be done.
   void set(std::span<const std::byte> content, std::size_t buffer = 0);
-  // Of what was set last. Its buffer's work must be done; DeviceQueue::join_uploads() orders the copy before later work.
+  // Copies what was set last. Its buffer's work must be done; DeviceQueue::join_uploads() orders the copy before later work.
   void enqueue();
   // Device memory of what was set last; null if there is nothing.
   template <class T>

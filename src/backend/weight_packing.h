@@ -33,7 +33,7 @@ struct Fragments {
 
   DDP_HOST_DEVICE constexpr std::uint32_t units() const { return (depth + 7) / 8; }
   DDP_HOST_DEVICE constexpr std::uint32_t steps() const { return (taps * units() + 1) / 2; }
-  // Of a group. More than kMostTiles are several groups; a warp computes all tiles of one at once.
+  // Tiles of a group. More than kMostTiles are several groups; a warp computes all tiles of one at once.
   DDP_HOST_DEVICE constexpr std::uint32_t tiles() const {
     const std::uint32_t all = (outputs + 7) / 8;
     return all <= 1 ? 1 : all <= 2 ? 2 : all <= 3 ? 3 : all <= 4 ? 4 : all <= 7 ? 7 : kMostTiles;
@@ -53,7 +53,7 @@ struct PackedShape {
   std::int64_t weights() const { return outputs * channels * taps; }
   bool has_fragments() const { return form == PackedForm::fragments || form == PackedForm::fragments_twice; }
   bool packs_gradient() const { return form == PackedForm::rows; }
-  // Of the result, or of the input's gradient.
+  // Fragments for the result, or for the input's gradient.
   Fragments fragments(bool of_input) const {
     const auto number = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
     return {number(of_input ? outputs : channels), number(taps), number(of_input ? channels : outputs)};
@@ -62,7 +62,7 @@ struct PackedShape {
   std::int64_t fragment_values() const {
     return fragments(false).elements() + (form == PackedForm::fragments_twice ? fragments(true).elements() : 0);
   }
-  // Of the packed weights, in elements of activations: two values of a part are as large as one of fp32.
+  // Size of the packed weights, in elements of activations: two values of a part are as large as one of fp32.
   std::int64_t elements() const {
     if (!has_fragments()) return weights();
     return parts == 1 ? fragment_values() : fragment_values() * parts / 2;

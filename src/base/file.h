@@ -110,7 +110,7 @@ void replace_file(const std::filesystem::path& path, std::string_view text, Exit
 // Creates a folder and its parents if they do not exist.
 void make_folders(const std::filesystem::path& path, ExitCode code);
 
-// Of the running program, without links. Throws Error(preflight) if /proc is not mounted.
+// Path of the running program, without links. Throws Error(preflight) if /proc is not mounted.
 std::filesystem::path program_path();
 
 // Waits until the entries of a folder (files created, renamed, removed) are on disk.

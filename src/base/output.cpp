@@ -21,7 +21,7 @@ constexpr std::size_t kPiece = 4096;
 // Which of the first descriptors had no reader on the last attempt; later writes to these do not wait.
 std::array<std::atomic<bool>, 3> stuck{};
 
-// Of a whole character.
+// The code point of a whole character.
 std::uint32_t code_of(std::string_view character) {
   const auto first = static_cast<unsigned char>(character[0]);
   std::uint32_t code = character.size() == 1 ? first : first & (0xFFU >> (character.size() + 1));

@@ -46,7 +46,7 @@ std::string format_duration(double seconds) {
 }
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  // Of the characters of `a` so far, of one less, and of two less.
+  // Distances for the characters of `a` so far, for one less, and for two less.
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   std::vector<std::size_t> before;

@@ -28,7 +28,7 @@ std::optional<std::uint64_t> limit_in(const std::filesystem::path& root, std::fi
   }
 }
 
-// Of the control group of this process: "0::/system.slice/a" in version 2, "9:pids:/docker/..." in version 1.
+// The limit of the control group of this process: "0::/system.slice/a" in version 2, "9:pids:/docker/..." in version 1.
 std::optional<std::uint64_t> group_limit() {
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {

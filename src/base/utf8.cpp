@@ -49,7 +49,7 @@ std::size_t length_of(unsigned first) {
   return first >= 0xF0 && first <= 0xF4 ? 4 : 0;
 }
 
-// Of valid UTF-8.
+// The code point of a character of valid UTF-8.
 char32_t code_point(std::string_view character) {
   if (character.size() == 1) return byte_at(character, 0);
   char32_t code = byte_at(character, 0) & (0x7FU >> character.size());

@@ -77,7 +77,7 @@ std::optional<std::size_t> bytes_of(std::span<const std::int64_t> shape, std::si
   return bytes;
 }
 
-// Of a type whose elements are whole bytes; 0 for others.
+// Bytes of an element of a type whose elements are whole bytes; 0 for others.
 std::size_t element_bytes(std::string_view type) {
   constexpr std::array<std::pair<std::string_view, std::size_t>, 16> sizes = {{{"BOOL", 1},
                                                                                {"U8", 1},

@@ -129,7 +129,7 @@ void Communicator::transpose(std::span<const double> values) {
 void Communicator::all_gather_parts(std::span<const double> own, std::span<double> all) {
   const int ranks = size();
   const auto count = static_cast<std::int64_t>(all.size());
-  // Of the parts of so many ranks from this one on.
+  // Elements of the parts of `number` ranks from `first` on.
   const auto elements = [&](int first, int number) {
     const int end = first % ranks + number;
     const auto behind = [&](int rank) { return rank == ranks ? count : part(count, ranks, rank).begin; };

@@ -155,7 +155,7 @@ class Communicator {
   std::vector<Outgoing> outgoing_;
   std::vector<std::byte> gathered_;
   std::vector<std::byte> from_here_;  // blocks of an all_gather, this rank's first
-  // Of a sum in rank order: the parts of this rank's array by their distance, and those that travel.
+  // For a sum in rank order: the parts of this rank's array by their distance, and those that travel.
   std::vector<double> parts_;
   std::vector<double> packed_;
   std::vector<double> arriving_;

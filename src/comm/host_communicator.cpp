@@ -31,7 +31,7 @@ namespace ddp {
 namespace {
 
 constexpr auto kLongThreadWait = std::chrono::milliseconds(200);
-// Of the thread that sums, which shares a core with backward: as long as a short sum takes.
+// Time slice of the thread that sums, which shares a core with backward: as long as a short sum takes.
 constexpr auto kTimeSlice = std::chrono::microseconds(100);
 
 class HostMemoryCommunicator final : public DeviceCommunicator {

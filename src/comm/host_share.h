@@ -30,7 +30,7 @@ class HostShare {
 
   // The next bytes of the memory, zeroed. All ranks of a host take the same in the same order.
   Memory take(std::size_t bytes);
-  // Of `count` elements, those that this rank updates: the part that SumOrder::scatter gives it of a sum.
+  // The elements of `count` that this rank updates: the part that SumOrder::scatter gives it of a sum.
   Range part(std::int64_t count) const { return part_of_host(rings_, count); }
   // Whether this is the first rank of its host.
   bool first() const { return rings_.local.place == 0; }

@@ -56,7 +56,7 @@ void add_several(std::span<Bf16> sum, int count, Addend addend) {
 
 // With this many others a rank exchanges messages at the same time.
 constexpr int kPeers = 16;
-// Between hosts, slices of up to so many elements are exchanged directly.
+// Largest slice, in elements, that hosts exchange directly instead of along a ring.
 constexpr std::size_t kShortSlice = std::size_t{32} << 10U;
 
 // Every rank of `ring` sends to the one `distance` places after it and receives from the one as far before it, for all distances
@@ -166,7 +166,7 @@ void all_gather(Communicator& communicator, const Ring& ring, std::span<T> data)
   }
 }
 
-// Whether hosts exchange the slices of so many elements of data directly; the same on all ranks.
+// Whether hosts exchange the slices of this many elements directly; the same on all ranks.
 bool hosts_exchange_directly(const Rings& rings, std::size_t elements) {
   const auto ranks = static_cast<std::size_t>(rings.local.parts) * rings.across.ranks.size();
   return rings.across.size() <= kPeers + 1 && elements <= kShortSlice * ranks;

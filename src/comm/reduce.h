@@ -62,7 +62,7 @@ struct WithinHost {
   bool scatter = false;
 };
 
-// Of `elements` of data, those that this rank sums within its host.
+// The elements that this rank sums within its host, of `elements` of data.
 Range part_of_host(const Rings& rings, std::int64_t elements);
 
 // Replaces `data` by its sum over all ranks. Both have the same size on all ranks. Where ranks read each other's memory, they
@@ -82,7 +82,7 @@ void root_sum(Communicator& communicator, std::span<float> data, std::span<float
 // Ring or root, with internally allocated scratch memory, and all ranks in one ring.
 void all_reduce_sum(Communicator& communicator, std::span<float> data, Reduction algorithm);
 
-// So many elements stay in the nearest cache while those of several ranks are added to them.
+// Elements that stay in the first-level cache while those of several ranks are added to them.
 inline constexpr std::int64_t kSumBlock = 1024;
 
 // sum[i] += addend[i]; the arrays do not overlap.

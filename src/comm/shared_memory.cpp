@@ -19,7 +19,7 @@
 namespace ddp {
 namespace {
 
-// Of every processor that is supported; a block begins on a page, so that it is on its owner's NUMA node.
+// The page of every processor that is supported; a block begins on a page, so that it is on its owner's NUMA node.
 constexpr std::size_t kPage = 4096;
 constexpr const char* kOperation = "the sharing of memory on a host";
 

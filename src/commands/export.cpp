@@ -138,7 +138,7 @@ class Verification {
 // into them: bfloat16 has 8 bits.
 constexpr double kRoundedFolded = 0.1;
 
-// Of the tensors that the checkpoint has, and of the biases that folding adds.
+// Names of the tensors that the checkpoint has, and of the biases that folding adds.
 std::set<std::string> weight_names(const Graph& graph) {
   std::set<std::string> names;
   for (const Parameter& p : graph.parameters()) {

@@ -38,7 +38,7 @@ void print_split_advice(const Experiment& e) {
   }
 }
 
-// Collective. Of so many stages on the ranks of this job; if there is one rank, on as many as there are stages.
+// Collective. The plan of this many stages on the ranks of this job; with one rank, on as many ranks as there are stages.
 void print_pipeline(const MpiSession& session, Communicator& ranks, const Experiment& e) {
   const int stages = e.options.distributed.pipeline;
   const bool here = ranks.size() > 1;

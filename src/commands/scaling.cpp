@@ -84,7 +84,7 @@ std::vector<Case> cases_of(const RunFacts& facts, std::int64_t global_batch) {
   return cases;
 }
 
-// The options of a run of so many steps that count.
+// The options of a run with this many counted steps.
 Options options_of(const Options& given, const Case& what, int size, std::int64_t steps) {
   Options options = given;
   options.batch.global_batch = what.global_batch;

@@ -17,7 +17,7 @@
 namespace ddp {
 namespace {
 
-// Of a step, that is lost because the work of the slowest rank takes longer than that of an average one; more than the
+// Share of a step that is lost because the work of the slowest rank takes longer than that of an average one; more than the
 // cores of a machine with busy neighbours differ.
 constexpr double kMuchSlower = 0.1;
 constexpr double kMuchThrottled =

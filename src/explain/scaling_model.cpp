@@ -18,7 +18,7 @@ constexpr double kLeastUnhidden = 0.25;
 // The greatest part of a sum that is attributed to latency.
 constexpr double kMostLatency = 0.8;
 
-// Of the ranks of a machine, those that run at the same time; the others wait for a core.
+// Ranks of a machine that run at the same time; the others wait for a core.
 double running_ranks(const ScalingLayout& layout) {
   return std::max(1.0, static_cast<double>(layout.ranks_per_host) / layout.threads_per_core);
 }
@@ -40,7 +40,7 @@ double traffic_of(std::int64_t ranks, bool root) {
   return root ? 2 * others : 2 * others / static_cast<double>(ranks);
 }
 
-// Of the points with this property that with the most ranks, of those that with the largest batch; null if there is none.
+// The point with this property that has the most ranks and, among these, the largest batch; null if there is none.
 template <class Property>
 const ScalingPoint* largest(std::span<const ScalingPoint> points, Property has) {
   const ScalingPoint* found = nullptr;
@@ -121,7 +121,7 @@ void fit_link(const ScalingPoint& point, ScalingModel& model) {
   if (bytes > 0 && moving > 0) model.bandwidth = traffic_of(ranks, model.root) * bytes / moving;
 }
 
-// The sums of the buckets over so many ranks at their fastest.
+// The fastest sums of the buckets over this many ranks.
 std::vector<QueuedSum> queued_sums(const ScalingModel& model, std::int64_t ranks) {
   std::vector<QueuedSum> sums;
   for (std::size_t i = 0; i < model.bucket_bytes.size(); ++i) {

@@ -80,7 +80,7 @@ struct ScalingModel {
   StepModel predict(const ScalingLayout& layout) const;
   // How much longer computing takes because threads share cores.
   double stretch(double threads_per_core) const { return 1 + core_sharing * (threads_per_core - 1); }
-  // Of the buckets over `ranks` ranks, if they begin when backward has ended.
+  // Seconds of a bucket's sum over `ranks` ranks, if the sums begin when backward has ended.
   double sum_seconds(std::size_t bucket, std::int64_t ranks) const;
 };
 

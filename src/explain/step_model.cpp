@@ -83,7 +83,7 @@ StepModel step_model(const RunTiming& timing) {
 
 namespace {
 
-// Of the run's buckets, if backward ends at `before`.
+// Sums of the run's buckets, if backward ends at `before`.
 std::vector<QueuedSum> queued_sums(const RunTiming& timing, double before) {
   std::vector<QueuedSum> sums;
   for (const BucketTiming& bucket : timing.buckets) {

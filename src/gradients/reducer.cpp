@@ -108,7 +108,7 @@ void Reducer::wait() {
   if (rank_count_ == 1) {
     backend_.queue().synchronize();
   } else {
-    const RankWait told("the sum of gradients");
+    const RankWait wait_scope("the sum of gradients");
     sums_.wait(step_name());
   }
 }
@@ -117,7 +117,7 @@ void Reducer::wait_for(std::size_t mark, std::int64_t step) {
   if (rank_count_ == 1) {
     backend_.queue().wait_for(mark);
   } else {
-    const RankWait told("the sum of gradients");
+    const RankWait wait_scope("the sum of gradients");
     sums_.wait_for(mark, name_of(step));
   }
 }

@@ -38,7 +38,7 @@ std::string silent_reason(const RankState& state) {
 // Pulses come a few times a second.
 constexpr double kLateForAPulse = 2;
 
-// Of a rank that neither makes progress nor waits for others.
+// What a rank does that neither makes progress nor waits for others.
 std::string stuck_reason(const RankState& state) {
   if (state.report.file_call != 0) return "in a file system call";
   switch (phase_of(state)) {

@@ -317,7 +317,7 @@ bool long_work_elsewhere(double silent_seconds) {
 
 namespace {
 
-// Of a rank on this host that is silent: more recent than its last pulse.
+// Reads the position of a silent rank on this host, which is more recent than its last pulse.
 void take_position(RankState& state, std::uint64_t address) {
   const std::optional<Position> position = position_in(state.process, address);
   if (!position) return;

@@ -18,7 +18,7 @@ constexpr double kReportAfter = 1;
 constexpr double kMissedAfter = 2;
 // An alarm lasts so long after its cause, longer than it takes to reach all ranks.
 constexpr double kAlarmSeconds = 5;
-// Between tables to one rank during an alarm; so many ranks send them with every pulse.
+// Between tables to one rank during an alarm; this many ranks send them with every pulse.
 constexpr int kRanksPerTable = 256;
 
 struct Summary {
@@ -32,7 +32,7 @@ struct Summary {
   std::int32_t reports = 0;
 };
 
-// Of another rank; ages in seconds.
+// What is known of another rank; ages in seconds.
 struct PulseNews {
   double tick_age = 0;
   double beat_age = 0;

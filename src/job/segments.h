@@ -16,7 +16,7 @@ namespace ddp {
 
 inline constexpr const char* kSharedMemoryFolder = "/dev/shm";
 
-// Of the ranks of a host, the first one throws. `folder` stands for /dev/shm in tests.
+// The first rank of a host throws if there is too little room. `folder` stands for /dev/shm in tests.
 void check_room(const Environment& environment, const std::filesystem::path& folder = kSharedMemoryFolder);
 
 // Removes the segments of this user and host in `folder` that no process has mapped, and logs how many. Does nothing in a

@@ -76,7 +76,7 @@ constexpr std::array<const char*, 11> kReasons = {
     "reliability",
 };
 
-// Of these; the hardware slowdown has further bits that tell heat and power brake apart.
+// Groups of these reasons; the hardware slowdown has further bits that tell heat and power brake apart.
 constexpr unsigned long long kHeatReasons = 0x20 | 0x40;
 constexpr unsigned long long kPowerReasons = 0x04 | 0x80;
 constexpr unsigned long long kEitherReason = 0x08;

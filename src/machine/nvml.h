@@ -57,7 +57,7 @@ class Nvml {
   std::optional<std::string> driver_version() const;
   // Throws Error(preflight) if the driver cannot count its GPUs.
   std::vector<GpuStatus> gpus() const;
-  // Of the GPU at `pci_id`; takes some microseconds. nullopt if the driver does not report it.
+  // Clock of the GPU at `pci_id`; takes some microseconds. nullopt if the driver does not report it.
   std::optional<GpuClock> clock(const std::string& pci_id) const;
 
  private:

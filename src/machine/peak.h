@@ -12,11 +12,11 @@
 
 namespace ddp {
 
-// Of dense matrix products, per second, from the data sheets; nullopt for a GPU that is not in the table. `device` is a
+// Peak of dense matrix products, FLOP/s, from the data sheets; nullopt for a GPU that is not in the table. `device` is a
 // text that contains its name.
 std::optional<double> gpu_peak_flops(std::string_view device, Precision precision);
 
-// Of fp32 multiply-adds on this many cores of this machine: two vector units at the clock that the kernel reports;
+// Peak of fp32 multiply-adds on this many cores of this machine, FLOP/s: two vector units at the clock that the kernel reports;
 // nullopt on other processors than x86 with AVX2.
 std::optional<double> cpu_peak_flops(int threads);
 // The same for the text of /proc/cpuinfo.

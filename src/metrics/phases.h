@@ -44,7 +44,7 @@ struct PhaseTotals {
 
   double& operator[](Phase phase) { return seconds[static_cast<std::size_t>(phase)]; }
   double operator[](Phase phase) const { return seconds[static_cast<std::size_t>(phase)]; }
-  // Of all phases: the wall time.
+  // Sum of all phases: the wall time.
   double sum() const;
   PhaseTotals& operator+=(const PhaseTotals& other);
   PhaseTotals& operator-=(const PhaseTotals& other);

@@ -25,9 +25,9 @@ namespace ddp {
 
 // The first steps of a process allocate, load libraries and touch their memory for the first time. They do not count.
 inline constexpr std::int64_t kWarmUpSteps = 2;
-// Of last_steps().
+// Steps in last_steps().
 inline constexpr std::size_t kRingSteps = 512;
-// Of a step, the buckets whose times the ring keeps.
+// Buckets of a step whose times the ring keeps.
 inline constexpr std::size_t kRingBuckets = 8;
 
 // The loader's counters, data/pipeline/loader.h.
@@ -125,7 +125,7 @@ class Recorder {
   bool gather_due() const { return steps_since_gather_ >= kStepsBetweenGathers; }
   std::int64_t steps_since_gather() const { return steps_since_gather_; }
 
-  // Of this rank; those of the other ranks differ.
+  // Times of this rank; those of the other ranks differ.
   std::vector<BucketTiming> buckets() const;
   // The last steps, oldest first.
   std::vector<StepSample> last_steps() const;

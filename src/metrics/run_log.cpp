@@ -24,7 +24,7 @@ constexpr ExitCode kCode = ExitCode::checkpoint;
 constexpr const char* kMetricsFile = "metrics.jsonl";
 constexpr const char* kSummaryFile = "summary.csv";
 constexpr const char* kStepsFile = "steps.csv";
-// Of collected lines of steps.csv.
+// Bytes of lines of steps.csv that are collected before they are written.
 constexpr std::size_t kMostStepBytes = 65536;
 
 // The step of a line of metrics.jsonl; nullopt for a damaged one.

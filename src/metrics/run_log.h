@@ -31,7 +31,7 @@ struct RankPhases {
   std::vector<PhaseTotals> ranks;  // of these steps; empty: not sampled
 };
 
-// So many ranks are each in every line of training.
+// Every training record has up to this many ranks one by one.
 inline constexpr std::size_t kLoggedRanks = 32;
 
 // One line of training: {"step", "epoch", "loss", "lr", "images_per_second", "seconds": {"data_wait": ...}, "grad_norm",

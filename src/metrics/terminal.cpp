@@ -50,7 +50,7 @@ Terminal::~Terminal() {
 int Terminal::columns() const {
   const int width = width_of(descriptor_);
   if (width > 0) return width;
-  // NOLINTNEXTLINE(bugprone-unchecked-string-to-number-conversion): 0 if it is no number
+  // NOLINTNEXTLINE(bugprone-unchecked-string-to-number-conversion): 0 if it is not a number
   const int columns = std::atoi(std::string(environment("COLUMNS")).c_str());
   return columns > 0 ? columns : 80;
 }

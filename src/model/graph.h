@@ -269,7 +269,7 @@ class Graph {
   const std::vector<Parameter>& parameters() const { return parameters_; }
   // A layer's parameter by the last part of its name, "weight" or "bias", to set its initialisation and factors.
   Parameter& parameter(const std::string& name);
-  // Of parameters(): this run does not train it.
+  // This run does not train that element of parameters().
   void freeze(std::size_t parameter) { parameters_.at(parameter).frozen = true; }
   // Sets the initialisation of all weights of convolutions and linear layers, or of all their biases.
   void set_initial_weights(const Initial& initial);

@@ -14,12 +14,12 @@ namespace ddp {
 
 inline constexpr std::size_t kMostJoined = 5;
 
-// How many stages from `first` on one operator computes in a layout: the most, but not more than `most`, for which there is one; 1
-// if there is none.
+// Length of the longest run of stages from `first`, at most `most`, that one operator can compute in a layout; 1 if there is
+// none.
 std::size_t joined_stages(OpJoiner& ops, const std::vector<Stage>& stages, std::size_t first, Layout layout,
                           std::size_t most = kMostJoined);
 
-// The specs of so many stages from `first` on.
+// The specs of `count` stages from `first` on.
 std::vector<OpSpec> specs_of(const std::vector<Stage>& stages, std::size_t first, std::size_t count);
 
 }  // namespace ddp

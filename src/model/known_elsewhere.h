@@ -1,4 +1,4 @@
-// Networks that torchvision, timm and Keras have by name and this program has not, to say so where one is asked for.
+// Networks that torchvision, timm and Keras have by name and this program has not, to say so in the error.
 //
 //   if (const auto known = known_elsewhere("vit_b_16")) known->attention;   // true
 //   same_name("MobileNetV2", "mobilenet-v2");                               // true

@@ -12,7 +12,7 @@
 namespace ddp {
 namespace {
 
-// Of plain gradients that are converted at once; see Note [Packed weights].
+// Bytes of plain gradients that are converted at once; see Note [Packed weights].
 constexpr std::int64_t kPackedBytes = std::int64_t{8} << 20U;
 
 }  // namespace

@@ -65,7 +65,7 @@ struct NetworkConfig {
   // Only these stages, of those of the graph; empty: all. See Note [Parts].
   Range stages = {};
   bool forward_only = false;  // memory for evaluations only: backward must not be called
-  // Of Samples::edits, see InputSpec.
+  // How Samples::edits fill borders, see InputSpec.
   bool edits_reflect = false;
   std::vector<std::uint8_t> fill = {};
 };
@@ -220,7 +220,7 @@ class Network {
   std::size_t in_layout(std::size_t value, Layout layout, std::size_t stage);
   void build_steps(const Graph& graph, const std::vector<Stage>& stages, const LayoutPlan& plan);
   bool first_part() const { return config_.stages.begin == 0; }
-  // Of parameter `p`, in the flat buffers.
+  // Where parameter `p` begins in the flat buffers.
   std::int64_t offset_of(int p) const { return parameters_[static_cast<std::size_t>(p)].offset - held_.begin; }
   std::span<std::byte> moved(const Value& value, bool gradient, std::int64_t samples) const;
   std::span<std::byte> prepared(const Value& value, bool gradient, std::int64_t samples);

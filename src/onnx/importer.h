@@ -114,7 +114,7 @@ class Importer {
   // Notes a constant for ImportedModel::constants, and for files of weights if the module stores it.
   void keep_constant(const ImportedValue& constant, const std::string& name);
   void rename(const std::string& parameter, const std::string& name, const std::vector<std::int64_t>& shape);
-  // Of the normalisation that was added last.
+  // Renames the statistics of the normalisation that was added last.
   void rename_statistics(const std::string& mean, const std::string& variance);
   void give_names();
 

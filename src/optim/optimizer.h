@@ -74,7 +74,7 @@ class Optimizer {
 // The number of state buffers of an optimizer, with one float per parameter each.
 std::size_t state_buffers(const UpdateSettings& settings);
 
-// Bytes of the state for so many elements.
+// Bytes of the state for this many elements.
 std::size_t state_bytes(std::size_t elements, const UpdateSettings& settings);
 
 // Converts the options.

@@ -58,7 +58,7 @@ void BatchPlan::at_least_two(bool shards_compute_alone) {
   }
   if (!shards_compute_alone) return;
   least_per_shard = 2;
-  // Of an odd number one shard has three, which only fits where a shard of a whole batch has as many.
+  // With an odd number one shard has three, which only fits where a shard of a whole batch has as many.
   const std::int64_t fits = std::min(last_batch, shards_in(last_batch) * per_shard);
   dropped += last_batch - fits;
   last_batch = fits;

@@ -62,9 +62,9 @@ void check_batch_choice(const BatchOptions& options);
 // ranks.
 BatchPlan resolve_batch(const BatchOptions& options, int ranks, std::int64_t train_samples, int stages = 1);
 
-// The steps of so many epochs, rounded up: the last epoch may be a part of one.
+// The steps of so many epochs, rounded up: the number of epochs may be fractional.
 std::int64_t steps_of_epochs(double epochs, std::int64_t steps_per_epoch);
-// Of a whole run: of its epochs, or --max-steps if these are fewer.
+// Steps of a whole run: those of its epochs, or --max-steps if these are fewer.
 std::int64_t total_steps(const OptimizerOptions& options, std::int64_t steps_per_epoch);
 
 // The learning rate for a global batch B: lr, lr B / base (linear scaling: Goyal et al., "Accurate, Large Minibatch

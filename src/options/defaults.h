@@ -7,9 +7,9 @@
 
 namespace ddp {
 
-// Of checkpoints that do not say it: versions before revisions were stored.
+// Revision of checkpoints that do not say it: versions before revisions were stored.
 inline constexpr int kFirstDefaults = 0;
-// Of new runs.
+// Revision of new runs.
 inline constexpr int kLatestDefaults = 1;
 
 // Image folders: `valid` and `validation` evaluate like `val`, and .jfif and .jpe are JPEG files.

@@ -48,7 +48,7 @@ inline constexpr OptionEffects kShardEffects = Effect::loss | Effect::gradient |
 // Other images.
 inline constexpr OptionEffects kDataEffects = Effect::samples | Effect::pixels | Effect::loss | Effect::evaluation;
 
-// Of an option by its key; nullopt if it has no entry.
+// The effects of an option by its key; nullopt if it has no entry.
 std::optional<OptionEffects> effects_of(std::string_view key);
 
 }  // namespace ddp

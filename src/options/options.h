@@ -34,14 +34,14 @@ enum class NormalizeMode { none, standard, imagenet };
 enum class CropFill { black, reflect };
 // Which images random_flip mirrors; alternate: each image in every second epoch.
 enum class FlipMode { off, on, alternate };
-// For what mixup and cutmix draw a weight.
+// What mixup and cutmix draw a weight for.
 enum class MixPer { sample, batch };
 enum class ImageChannels { rgb, grey };
 enum class OptimizerKind { sgd, adam, adamw, rmsprop, lars, lamb, muon };
 enum class MuonRate { shape, rms, none };
 enum class DecayKind { automatic, l2, decoupled };
 enum class NoDecay { none, norm_and_bias };
-// Of batch normalisations all of whose parameters are frozen: kept and used, or measured and updated as in others.
+// Statistics of batch normalisations whose parameters are all frozen: kept and used, or measured and updated as in others.
 enum class FrozenStatistics { keep, update };
 enum class RmspropForm { pytorch, keras };
 enum class ScheduleKind { constant, step, multi_step, cosine, one_cycle, polynomial, exponential };
@@ -73,7 +73,7 @@ struct PatternEpochs {
 
   friend bool operator==(const PatternEpochs&, const PatternEpochs&) = default;
 };
-// Of images, in pixels.
+// Height and width of images, in pixels.
 struct ImageSides {
   std::int64_t height = 224;
   std::int64_t width = 224;
@@ -217,7 +217,7 @@ struct OptimizerOptions {
   LrScale lr_scale = LrScale::none;
   std::int64_t lr_base_batch = 256;  // lr_scale: the global batch for which lr was chosen
   double label_smoothing = 0;
-  double epochs = 10;          // the last one may be a part of an epoch
+  double epochs = 10;          // may be fractional
   std::int64_t max_steps = 0;  // 0: no limit
   std::uint64_t seed = 1;
   OnNonFinite on_nonfinite = OnNonFinite::stop;
@@ -268,7 +268,7 @@ struct OutputOptions {
   friend bool operator==(const OutputOptions&, const OutputOptions&) = default;
 };
 
-// Of the command export.
+// Options of the command export.
 struct ExportOptions {
   std::string run;                    // the run folder; empty: see run_directory()
   std::string checkpoint = "latest";  // "latest", "best" or the path of a checkpoint
@@ -281,7 +281,7 @@ struct ExportOptions {
   friend bool operator==(const ExportOptions&, const ExportOptions&) = default;
 };
 
-// Of the command bench.
+// Options of the command bench.
 struct BenchOptions {
   bool on_request = false;  // time steps for each line on standard input
   bool stages = false;      // print the speed of each stage, too
@@ -289,20 +289,20 @@ struct BenchOptions {
   friend bool operator==(const BenchOptions&, const BenchOptions&) = default;
 };
 
-// Of the command sweep.
+// Options of the command sweep.
 struct SweepOptions {
   std::vector<std::string> axes = {};  // "KEY=VALUES", in the order of the command line
   std::string list = {};               // a file with one setting per line; empty: none
   std::int64_t draws = 0;              // random settings; 0: the whole grid
   int ranks_per_trial = 1;
-  std::int64_t halving = 0;         // successive halving: one in N trials continues behind each rung; 0: off
+  std::int64_t halving = 0;         // successive halving: after each rung the best 1/N continue; 0: off
   std::int64_t halving_epochs = 1;  // the first rung
   std::int64_t max_trials = 1000;   // a larger grid is an error
 
   friend bool operator==(const SweepOptions&, const SweepOptions&) = default;
 };
 
-// Of the command explain.
+// Options of the command explain.
 struct ExplainOptions {
   std::int64_t verify = 0;  // steps for which the best cure is tried; 0: not at all
   bool probe = true;        // measure what the records of the run do not tell
@@ -310,7 +310,7 @@ struct ExplainOptions {
   friend bool operator==(const ExplainOptions&, const ExplainOptions&) = default;
 };
 
-// Of the command scaling.
+// Options of the command scaling.
 struct ScalingOptions {
   double seconds = 6;  // of training, for each number of ranks
 

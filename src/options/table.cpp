@@ -14,9 +14,9 @@ namespace ddp {
 namespace {
 
 constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
-// Batches and shards stay below 2^31, so that products with the number of ranks cannot overflow.
 constexpr std::int64_t kMuonSteps = 20;
 constexpr std::int64_t kMaxStages = 1024;
+// Batches and shards stay below 2^31, so that products with the number of ranks cannot overflow.
 constexpr std::int64_t kMaxBatch = std::numeric_limits<std::int32_t>::max();
 constexpr RealRange kLearningRates{0, 1e6};
 
@@ -216,10 +216,8 @@ void add_update_rules(std::vector<OptionSpec>& table) {
                  "decay rate of an exponential moving average of the weights, which is used for evaluation; 0: off");
   optimizer.on_off("ema-warmup", &O::ema_warmup,
                    "limit the decay rate of the average to (1 + n) / (10 + n) after n updates");
-  optimizer.integer(
-      "lookahead", &O::lookahead, 0, kUnbounded,
-      "every N steps pull the weights towards slow weights that follow them, which they become at the end; "
-      "0: off");
+  optimizer.integer("lookahead", &O::lookahead, 0, kUnbounded,
+                    "every N steps, interpolate the weights with a slow copy, which they become at the end; 0: off");
   optimizer.real("lookahead-decay", &O::lookahead_decay, {0, 1, true},
                  "--lookahead: fraction of the slow weights that is kept; the rest are the trained ones");
   optimizer.real(
@@ -272,7 +270,7 @@ void add_training(std::vector<OptionSpec>& table) {
   using O = OptimizerOptions;
   optimizer.real("label-smoothing", &O::label_smoothing, {0, 1, true},
                  "fraction of the target probability spread uniformly over all classes");
-  optimizer.real("epochs", &O::epochs, {0, 1e9, false, true}, "passes over the training set; the last may be a part")
+  optimizer.real("epochs", &O::epochs, {0, 1e9, false, true}, "passes over the training set; may be fractional")
       .common = true;
   optimizer.integer("max-steps", &O::max_steps, 0, kUnbounded, "stop after this many steps; 0: no limit");
   optimizer.bits("seed", &O::seed, "seed for weights, sample order and augmentation").common = true;
@@ -304,8 +302,8 @@ void add_distributed(std::vector<OptionSpec>& table) {
       "linear layers whose outputs are divided among the ranks, which then exchange activations instead of "
       "these gradients, such as fc*; plan says where that is less; CPU only");
   distributed.integer("pipeline", &D::pipeline, 1, kMaxStages,
-                      "number of consecutive parts of the network, on a rank each, through which the logical shards "
-                      "pass one behind the other; plan says whether that is faster; CPU only");
+                      "number of pipeline stages, one rank each; logical shards are micro-batches; plan says whether "
+                      "that is faster; CPU only");
   distributed.real("first-bucket-mib", &D::first_bucket_mib, {0.001, 4096},
                    "size in MiB of the first gradient bucket; less where the others are smaller");
   distributed.real(
@@ -398,7 +396,7 @@ void add_sweep(std::vector<OptionSpec>& table) {
   sweep.integer("sweep-draws", &S::draws, 0, 1'000'000, "train N settings drawn at random by --seed, instead of all");
   sweep.integer("ranks-per-trial", &S::ranks_per_trial, 1, 1 << 20, "ranks that train one setting together");
   sweep.integer("sweep-halving", &S::halving, 0, 1000,
-                "successive halving (ASHA): behind each rung the best one in N trials continues; 0: off");
+                "successive halving (ASHA): after each rung the best 1/N of the trials continue; 0: off");
   sweep.integer("sweep-halving-epochs", &S::halving_epochs, 1, 1'000'000,
                 "epochs of the first rung; each further rung has --sweep-halving times as many");
   sweep.integer("sweep-max-trials", &S::max_trials, 1, 1'000'000, "limit on the number of settings");

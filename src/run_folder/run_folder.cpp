@@ -127,7 +127,7 @@ void RunFolder::finish_moving() {
   for (int n = 1; there(path_ / fmt::format("earlier-{}", n)); ++n) {
     const fs::path candidate = path_ / fmt::format("earlier-{}", n);
     if (!fs::is_directory(fs::symlink_status(candidate, error))) continue;
-    // Of a process that was killed while it wrote the note.
+    // Left by a process that was killed while it wrote the note.
     try {
       remove_temporaries(candidate, kCode);
     } catch (const Error& failed) {

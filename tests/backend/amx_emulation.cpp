@@ -37,7 +37,7 @@ volatile std::sig_atomic_t instructions = 0;
 struct Instruction {
   int prefix, code, mode, reg, rm, second;
   const std::uint8_t* next;
-  // Of the operand in memory.
+  // Address of the operand in memory.
   std::int64_t base = 0, index = 0, displacement = 0;
 };
 

@@ -429,7 +429,7 @@ TEST(LanesAmx, TheInstructionsHaveTheBitsOfTheModel) {
     }
     const Tiles gradient(48, random_bf16(2 * 48 * kAmxTile, exponent));
     for (int i = 0; i < real.gradient_tiles; ++i) {
-      // Of one tile too few, of some tiles, or of all.
+      // Taps of one tile too few, of some tiles, or of all.
       for (const int taps : {5, 21, 48}) {
         EXPECT_EQ(bits_of(sums_of(real.gradient[i], taps, image, gradient, start)),
                   bits_of(sums_of(model.gradient[i], taps, image, gradient, start)))

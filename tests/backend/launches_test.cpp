@@ -203,7 +203,7 @@ void expect_same_bits(Pass& pass, const std::string& what) {
   }
 }
 
-// Of images, with chunks and groups of them, and several groups of outputs and columns.
+// A convolution of images, with chunks and groups of them, and several groups of outputs and columns.
 ConvSpec stem_spec() {
   return {.batch = 190,
           .input = {3, 7, 9},

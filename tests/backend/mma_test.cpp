@@ -17,7 +17,7 @@
 namespace ddp {
 namespace {
 
-// Of inputs that are exact in bf16, whose parts but the first are zero (Note [Parts] of backend/cuda/parts.h).
+// Checks inputs that are exact in bf16, whose parts but the first are zero (Note [Parts] of backend/cuda/parts.h).
 void check_exact(const OpSpec& spec, Layout layout, Precision precision) {
   const auto backend = make_cuda_backend({.precision = precision});
   const auto op = backend->ops().make_op(spec, layout, layout, cuda::kMmaKernels);
@@ -55,7 +55,7 @@ reference::Values random_gradient(const OpSpec& spec, const reference::Inputs& i
   return dy;
 }
 
-// Of any floats, in fp32 or tf32. Two parts leave out 2^-17 of each factor, and three 2^-25: below the rounding of sums in fp32.
+// Checks any floats, in fp32 or tf32. Two parts leave out 2^-17 of each factor, and three 2^-25: below the rounding of sums in fp32.
 // Without the smallest products the errors would be 2^-9 and 2^-17.
 void check_floats(const OpSpec& spec, Layout layout, Precision precision) {
   const auto backend = make_cuda_backend({.precision = precision});

@@ -15,7 +15,7 @@
 #include "backend/op_check.h"
 #include "support/errors.h"
 
-// Of its own, since the files of a test program may be compiled together.
+// A namespace of its own, since the files of a test program may be compiled together.
 namespace ddp::split_linear_tests {
 namespace {
 
@@ -156,7 +156,7 @@ void expect_near(double actual, double expected, const std::string& what) {
   EXPECT_NEAR(actual, expected, 1e-5) << what;
 }
 
-// Of a parameter: each part has written its own values only.
+// Each part of a parameter has written its own values only.
 void expect_parts(const std::vector<Shard>& shards, const std::vector<float> Shard::*gradient, const Values& expected,
                   const std::string& what) {
   const std::size_t each = expected.size() / shards.size();

@@ -302,7 +302,7 @@ std::string joined_in_plan(const Problem& problem, double five, double front, do
   return "";
 }
 
-// Of the operators that could compute some of a block's stages, plans have the fastest.
+// Plans have the fastest of the operators that could compute some of a block's stages.
 TEST(StandInNetwork, PlansJoinAsManyStagesAsIsFastest) {
   const Problem problem(make_inverted_residuals());
   EXPECT_EQ(joined_in_plan(problem, 4.5, 3.9, 3.9, 2.9), "one.expand to 8x8x8");

@@ -157,7 +157,7 @@ TEST(NcclFaults, AReplayedSumThatNeverEndsIsNamed) {
       });
 }
 
-// Of several steps in flight it is the first that has not ended.
+// With several steps in flight it is the first that has not ended.
 TEST(NcclFaults, AStepInFlightThatNeverEndsIsNamed) {
   const std::size_t buckets = testing::model_config(Reduction::ring, true, 2).buckets.size();
   // The second sum of the third of four steps.

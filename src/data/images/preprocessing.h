@@ -24,7 +24,7 @@ struct Normalization {
 // The only filter there is: bilinear, widened on downscaling to avoid aliasing.
 struct Preprocessing {
   Shape shape = {3, 224, 224};  // of what the network reads; one channel: grey
-  // Of the largest central rectangle with the network's aspect ratio, which is then resized. 224/256 is PyTorch's
+  // Share of the largest central rectangle with the network's aspect ratio, which is then resized. 224/256 is PyTorch's
   // Resize(256) and CenterCrop(224) in one step.
   double crop = 224.0 / 256.0;
   // A picture of exactly the network's size is read as it is.

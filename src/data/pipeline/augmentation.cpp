@@ -76,7 +76,7 @@ Rectangle square_around(const Shape& shape, std::int64_t x, std::int64_t y, std:
   return {left, top, right - left, bottom - top};
 }
 
-// Of an image that edits leave at its size.
+// Areas of an image whose size edits do not change.
 std::int32_t i32(std::int64_t value) { return static_cast<std::int32_t>(value); }
 EditedArea area_of(const Rectangle& area) {
   return {i32(area.top), i32(area.top + area.height), i32(area.left), i32(area.left + area.width)};

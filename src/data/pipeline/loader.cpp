@@ -26,7 +26,7 @@ std::shared_ptr<std::uint8_t> own_memory(std::size_t bytes) {
 
 Batch part_of(const Batch& batch, std::int64_t first, std::int64_t count) {
   DDP_ASSERT(first >= 0 && count >= 0 && first + count <= batch.count);
-  // Of what a batch need not contain the part is empty, too.
+  // Where a batch need not contain something, that part is empty, too.
   const auto some = [&](auto all, std::size_t each = 1) {
     return all.empty() ? all
                        : all.subspan(static_cast<std::size_t>(first) * each, static_cast<std::size_t>(count) * each);

@@ -58,7 +58,7 @@ Rectangle cut_rectangle(double alpha, const Shape& shape, std::uint64_t key) {
   DDP_ASSERT(alpha > 0);
   Random random(key, kCutStream);
   const double side = std::sqrt(1 - beta_variate(alpha, random));
-  // Of `extent` pixels, half of the cut on each side of a random one, as in the authors' code.
+  // Half of the cut on each side of a random one of `extent` pixels, as in the authors' code.
   const auto along = [&](std::int64_t extent) {
     const auto half = static_cast<std::int64_t>(side * static_cast<double>(extent)) / 2;
     const auto centre = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(extent)));

@@ -38,7 +38,7 @@ void resize_planes(std::span<const std::uint8_t> full, const Shape& from, const 
   }
 }
 
-// Of this thread.
+// A buffer of this thread.
 std::span<std::uint8_t> full_image(std::size_t bytes) {
   thread_local std::vector<std::uint8_t> image;
   image.resize(bytes);

@@ -17,7 +17,7 @@ namespace ddp {
 struct DataSets {
   std::unique_ptr<Dataset> train;
   std::unique_ptr<Dataset> test;
-  // Of an image folder, the folder that evaluates: "valid (test is not read)".
+  // The folder of an image folder that evaluates: "valid (test is not read)".
   std::string evaluation = {};
   // `train` has the images of `test`, because there are none for training (FolderOptions::classes).
   bool without_train = false;

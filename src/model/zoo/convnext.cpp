@@ -15,7 +15,7 @@ struct StageSize {
 };
 
 constexpr std::array<StageSize, 4> kStages = {{{96, 3}, {192, 3}, {384, 9}, {768, 3}}};
-// Of stochastic depth; it rises from block to block up to this.
+// Highest rate of stochastic depth; it rises from block to block.
 constexpr float kConvNextDepthRate = 0.1F;
 constexpr float kFirstScale = 1e-6F;
 

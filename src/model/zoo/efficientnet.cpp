@@ -17,7 +17,7 @@ struct BlockGroup {
 
 constexpr BlockGroup kGroups[] = {{1, 3, 1, 16, 1},  {6, 3, 2, 24, 2},  {6, 5, 2, 40, 2}, {6, 3, 2, 80, 3},
                                   {6, 5, 1, 112, 3}, {6, 5, 2, 192, 4}, {6, 3, 1, 320, 1}};
-// Of stochastic depth; it rises from block to block up to this.
+// Highest rate of stochastic depth; it rises from block to block.
 constexpr float kEfficientNetDepthRate = 0.2F;
 
 class EfficientNet {

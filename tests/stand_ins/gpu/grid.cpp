@@ -86,7 +86,7 @@ class Block {
 namespace {
 
 thread_local Block* current = nullptr;
-// Of threads and blocks: a test needs orders that differ, not good random numbers.
+// Draws orders of threads and blocks: a test needs orders that differ, not good random numbers.
 thread_local std::minstd_rand generator{std::random_device{}()};
 
 }  // namespace

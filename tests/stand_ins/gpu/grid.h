@@ -57,7 +57,7 @@ T exchange_with(const T& value, unsigned partner) {
 
 }  // namespace ddp::stand_in
 
-// Of the current thread.
+// Built-in variables of the current thread.
 inline thread_local uint3 threadIdx;
 inline thread_local uint3 blockIdx;
 inline thread_local dim3 blockDim;

@@ -35,7 +35,7 @@ TEST(OutputTest, AReaderThatStopsReadingIsWaitedForOnce) {
   for (const int descriptor : {saved, pipe_ends[0], pipe_ends[1]}) close(descriptor);
 }
 
-// Of file names, host names, layers: whatever is in them, the terminal shows it and obeys nothing.
+// Whatever is in names of files, hosts and layers, the terminal shows it and obeys nothing.
 TEST(OutputTest, ATerminalObeysNothingOfWhatIsShown) {
   EXPECT_EQ(printable("grün, 猫 and 😀\n"), "grün, 猫 and 😀\n");
   EXPECT_EQ(printable("\x1b]0;title\x07\x1b[2J\r\t\x7f"), "?]0;title??[2J???");

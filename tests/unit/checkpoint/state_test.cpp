@@ -70,7 +70,7 @@ TEST(StateTest, WhatIsNotUtf8ComesBackToo) {
   EXPECT_THAT(text, HasSubstr(R"("mod\\xE8le.onnx")"));
   EXPECT_EQ(nlohmann::json::parse(text)["escaped"], (std::vector<std::string>{"model", "config", "plans"}));
   EXPECT_EQ(nlohmann::json::parse(text)["classes"][1], R"(caf\xE9)");
-  // Of older versions.
+  // States of older versions.
   auto before = nlohmann::json::parse(to_json(TrainingState{}));
   before["config"] = R"(data-dir = C:\xE9)";
   EXPECT_EQ(parse_state(before.dump(), "state.json").config, R"(data-dir = C:\xE9)");

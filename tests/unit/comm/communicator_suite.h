@@ -34,7 +34,7 @@ std::vector<float> reference_tree_sum(std::uint64_t seed, std::int64_t step, std
 // Returns true if the arrays are bit-identical (0 and -0 differ, NaNs may be equal).
 bool same_bits(std::span<const float> a, std::span<const float> b);
 
-// Of these, those of collectives.
+// Those of collectives among these.
 std::vector<CommunicatorCase> collective_cases();
 
 // Bytes that depend on sender, message number and position.

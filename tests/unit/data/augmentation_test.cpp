@@ -316,7 +316,7 @@ TEST(Cutmix, RectanglesHaveTheSharesOfTheirDefinition) {
     ASSERT_TRUE(cut.left >= 0 && cut.top >= 0 && cut.left + cut.width <= 300 && cut.top + cut.height <= 400);
     area += static_cast<double>(cut.width * cut.height) / (400 * 300) / kDraws;
   }
-  // Of sides s = sqrt(u), u uniform, around a uniform centre the fraction 1 - s / 4 is inside in each direction:
+  // With sides s = sqrt(u), u uniform, around a uniform centre the fraction 1 - s / 4 is inside in each direction:
   // E[u (1 - s / 4)^2] = 1/2 - 1/2 * 2/5 + 1/16 * 1/3.
   EXPECT_NEAR(area, 0.5 - 0.2 + 1.0 / 48, 0.02);
 }

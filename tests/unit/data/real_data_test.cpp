@@ -29,7 +29,7 @@ std::string data_folder(const std::string& name) {
 
 struct Known {
   const char* name;
-  // Of the training set, from PyTorch's examples and many papers.
+  // Statistics of the training set, from PyTorch's examples and many papers.
   float mean;
   float deviation;
 

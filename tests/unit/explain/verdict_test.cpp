@@ -224,7 +224,7 @@ TEST(VerdictTest, ALargerBatchIsPredictedFromMeasuredSteps) {
   KnownSteps steps{{}, {{{0.2e-3, 0.1e-3}, {0.5e-3, 0.1e-3}}}};
   const Explanation found = explain(small, {}, steps.probe());
   EXPECT_EQ(steps.asked, (std::vector<StepShape>{{32, 1}, {128, 1}}));
-  // Of 1.4 ms, 0.3 ms of data wait and evaluations grow four-fold, and 0.4 ms of compute 2.5-fold.
+  // 0.3 of 1.4 ms, data wait and evaluations, grow four-fold, and 0.4 ms of compute 2.5-fold.
   EXPECT_NEAR(found.cures.at(0).step_seconds, 1.4e-3 + 3 * 0.3e-3 + 1.5 * 0.4e-3, 1e-6);
   EXPECT_NEAR(found.cures.at(0).speedup, 4 * 1.4 / 2.9, 0.001);
   EXPECT_THAT(describe(found), Not(HasSubstr("at least")));

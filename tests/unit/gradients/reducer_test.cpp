@@ -136,7 +136,7 @@ TEST(Reducer, SumsInBfloat16) {
     }
 }
 
-// Of which elements a rank gets the sum, and that those have the bits of a sum that all get.
+// Which elements a rank gets the sum of, and that those have the bits of a sum that all get.
 TEST(Reducer, ScattersPartsOfEachBucketToTheRanksOfAHost) {
   const std::vector<std::vector<int>> placements = {{0, 0}, {0, 0, 1, 1}, {0, 0, 0}};
   for (const std::vector<int>& hosts : placements) {

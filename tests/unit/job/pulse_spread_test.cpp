@@ -67,7 +67,7 @@ class SpreadingJob {
   bool all_leave(int rank) const { return spreads_[at(rank)].all_leave(boards_[at(rank)]); }
   bool long_work(int rank) const { return boards_[at(rank)].long_work(3, clock_); }
   std::string doing(int observer, int rank) const { return boards_[at(observer)].reports()[at(rank)].doing.data(); }
-  // Of a rank in a second, since the last call.
+  // What a rank sends in a second, since the last call.
   double bytes_per_second() {
     const double seconds = clock_ - std::exchange(counted_at_, clock_);
     return static_cast<double>(std::exchange(bytes_, 0)) / seconds / size_;

@@ -27,7 +27,7 @@ TEST(Cuts, AreEverywhereInAChain) {
   for (std::size_t c = 0; c < cuts.size(); ++c) EXPECT_EQ(cuts[c].stage, c + 1);
 }
 
-// Of each cut one value is read behind it, checked by brute force; and of each other place several are.
+// Behind each cut one value is read, checked by brute force; behind each other place several are.
 TEST(Cuts, AreCrossedByOneValue) {
   for (const char* model : {"resnet18-d2l", "resnet9", "mnist-towers", "airbench94"}) {
     const Graph graph = make_model(model, {3, 32, 32}, 10);

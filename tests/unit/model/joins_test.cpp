@@ -246,7 +246,7 @@ TEST(JoinedStages, OnlyWhatNothingElseReads) {
   EXPECT_EQ(joined_stages(backend->ops(), stages, 0, Layout::lanes16), 1U);
   EXPECT_EQ(joined_stages(backend->ops(), stages, 2, Layout::lanes16), 1U);
 
-  // Of a frozen convolution in front no gradient is computed.
+  // No gradient is computed for a frozen convolution in front.
   Graph frozen = conv_graph();
   EXPECT_EQ(joined_stages(backend->ops(), make_stages(frozen, 16), 0, Layout::lanes16), 3U);
   frozen.freeze(0);

@@ -93,7 +93,7 @@ TEST(Scheduler, AContinuedSweepKeepsItsPausedTrials) {
   EXPECT_EQ(scheduler.start(), 1);
   EXPECT_FALSE(scheduler.evaluated(1, 1, 0.2));
   scheduler.ended(1, TrialState::paused);
-  // Of two trials the better one passes.
+  // The better one of two trials passes.
   EXPECT_EQ(scheduler.start(), 0);
 }
 

@@ -16,7 +16,7 @@
 #include "train/parameter_segments.h"
 #include "training_rig.h"
 
-// Of its own, since the files of a test program may be compiled together.
+// A namespace of its own, since the files of a test program may be compiled together.
 namespace ddp::split_linear_tests {
 namespace {
 

@@ -22,7 +22,7 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-// Of rank 0. How many steps are in flight varies up to the most, by a rule that all ranks follow. Some steps are smaller
+// The outcome of rank 0. How many steps are in flight varies up to the most, by a rule that all ranks follow. Some steps are smaller
 // than config.global_batch, and so are not recorded.
 Outcome train_ahead(int ranks, const RigConfig& config, std::uint32_t seed);
 

@@ -55,7 +55,7 @@ MessageCount measured(int size, const std::function<void(Communicator&)>& work) 
 MessageCount simulated(int size, const std::function<void(Communicator&)>& work) {
   MessageCount all;
   for (int rank = 0; rank < size; ++rank) {
-    // Of many ranks, some with each number of neighbours.
+    // With many ranks, some with each number of neighbours.
     const bool shown = size <= 64 || rank < 3 || rank == size / 3 || rank == size / 2 || rank + 2 >= size;
     if (!shown) continue;
     CountingCommunicator counting(rank, size);
@@ -64,7 +64,7 @@ MessageCount simulated(int size, const std::function<void(Communicator&)>& work)
   return all;
 }
 
-// Of up to 16 ranks, six numbers and the loss of each shard, here one per rank; of more, three of them, and the others on rank 0
+// With up to 16 ranks, six numbers and the loss of each shard, here one per rank; with more, three of them, and the others on rank 0
 // later. The sums of squares are those of ranks that count parts of the gradient's norm.
 constexpr int kFewRanks = 16;
 void step_message(Communicator& ranks) {
