@@ -30,7 +30,7 @@ class Doorbells {
   // How often this rank's bell has rung.
   std::uint32_t heard() const noexcept;
 
-  // Returns once the bell has rung more often than `heard`, or after `most`. Whether it has rung.
+  // Returns once the bell has rung more often than `heard`, or after `most`; whether it has rung.
   bool sleep(std::uint32_t heard, std::chrono::microseconds most) noexcept;
 
  private:

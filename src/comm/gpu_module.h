@@ -35,8 +35,8 @@ class GpuModule {
   // Selects the GPU before any other CUDA call, so that the process creates no context on another GPU.
   virtual std::unique_ptr<Backend> make_backend(const GpuBackendConfig& config) = 0;
   // A backend that plans for a GPU that is only described: it has operators, but no memory and no arithmetic. Throws
-  // Error(preflight) where this build or its cuDNN cannot plan for such a GPU, Error(usage) where cuDNN takes the text
-  // for no description.
+  // Error(preflight) where this build or its cuDNN cannot plan for such a GPU, Error(usage) where cuDNN does not
+  // accept the text as a description.
   virtual std::unique_ptr<Backend> make_described_backend(const GpuDescription& gpu,
                                                           const GpuBackendConfig& config) = 0;
   // Collective: NCCL among `ranks`, each with its own GPU.

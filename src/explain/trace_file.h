@@ -25,7 +25,7 @@ struct TraceSource {
   std::string host;
   AlignedClock clock;
   std::vector<StepSample> steps;
-  // Only those since the first of the steps are shown.
+  // Only those since the first step are shown.
   std::vector<LoadSpan> loads = {};
   std::vector<GpuSpan> kernels = {};
 };

@@ -23,10 +23,10 @@ struct Outlier {
 class Outliers {
  public:
   static constexpr std::size_t kWindow = 128;
-  // From so many on, a value above the median is an outlier; of 10^15 normally distributed values one would be.
+  // Deviations above the median from which on a value is an outlier; one of 10^15 normally distributed values would be.
   static constexpr double kThreshold = 8;
 
-  // What is to be reported: nothing until the window is full. A value that is not finite is not noted: it has a report of its own.
+  // The outlier to report: nothing until the window is full. A non-finite value is not noted: it has a report of its own.
   std::optional<Outlier> note(double value);
 
  private:

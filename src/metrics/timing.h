@@ -15,7 +15,6 @@
 
 namespace ddp {
 
-// What does not change during a run.
 // The linear layers that send less if they are divided among the ranks, and what a rank sends for them in a step.
 struct DivisibleLayers {
   std::vector<std::string> names;
@@ -33,6 +32,7 @@ struct PipelineFacts {
   friend bool operator==(const PipelineFacts&, const PipelineFacts&) = default;
 };
 
+// What does not change during a run.
 struct RunFacts {
   std::string program;             // its version
   std::string device;              // of rank 0, for people

@@ -42,7 +42,7 @@ struct BatchPlan {
   }
   // The samples of a rank, i.e. of all its shards, within a batch of `batch` samples.
   Range rank_samples(int rank, std::int64_t batch) const;
-  // Gives the ranks so many shards each, at least one; `per_rank` changes with it.
+  // Sets the number of shards of each rank, at least one; `per_rank` changes with it.
   void divide(std::vector<std::int64_t> counts);
   // No computation over samples has a single one any more: a last batch of one sample is dropped, and where shards compute
   // alone, one that is smaller than two for each is divided into fewer shards. Requires as many in whole batches.

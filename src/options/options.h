@@ -321,7 +321,7 @@ struct ScalingOptions {
 struct GivenKeys {
   std::vector<std::string> keys;
   bool has(std::string_view key) const { return std::find(keys.begin(), keys.end(), key) != keys.end(); }
-  // Options with the same values are equal, whoever chose these.
+  // Options with the same values are equal, whether given by the user or not.
   friend bool operator==(const GivenKeys&, const GivenKeys&) { return true; }
 };
 

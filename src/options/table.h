@@ -36,7 +36,7 @@ struct OptionSpec {
   std::string bare;        // the value if given without one on the command line; empty: a value is required
   bool command_line_only = false;
   bool common = false;  // listed by --help without a topic
-  // Which numbers of a step the option changes; nullopt: nobody has said it, which a test finds.
+  // Which numbers of a step the option changes; nullopt: not specified, which a test reports.
   std::optional<OptionEffects> effects = std::nullopt;
 
   // Reads `value` into `options`; throws BadValue.
