@@ -1,9 +1,12 @@
 """Shared by the scripts: starting each side on its cores, reading its line of JSON, and tables."""
 
 import contextlib
+import datetime
 import json
 import os
 import pathlib
+import platform
+import re
 import shutil
 import signal
 import statistics
@@ -40,6 +43,32 @@ def cores(ranks, first=0):
     if len(allowed) < first + ranks:
         fail(f"{first + ranks} ranks need a core each, but only {len(allowed)} are available")
     return ",".join(str(core) for core in allowed[first:first + ranks])
+
+
+def utc():
+    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def processor():
+    """Family and model of the processor, since its name may say neither: "family 25 model 17"."""
+    info = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    numbers = [re.search(rf"^{key}\s*: (\d+)$", info, re.MULTILINE) for key in ("cpu family", "model")]
+    return f"family {numbers[0][1]} model {numbers[1][1]}" if all(numbers) else platform.machine()
+
+
+def machine():
+    """The processor as the pages of figures name it: "AMD EPYC, family 25 model 17"."""
+    info = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    name = re.search(r"^model name\s*: (.*)$", info, re.MULTILINE)
+    return f"{re.sub(r'[(].*?[)]', '', name[1]).strip() if name else platform.machine()}, {processor()}"
+
+
+def keep(file, record):
+    """Appends a record to a file of bench/results/, from which bench/tables writes the pages of figures."""
+    path = ROOT / "bench" / "results" / file
+    with path.open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps({"date": utc()[:10], "machine": machine(), **record}, ensure_ascii=False) + "\n")
+    print(f"kept in {path}")
 
 
 def fail_with_last_line(what, code, *outputs):

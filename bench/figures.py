@@ -77,11 +77,18 @@ def shown(value, form=""):
 
 
 def generic(spec):
-    """`FILE key=value ... | column | column:format | ...`: the records of a file with these values, a row each."""
+    """`FILE key=value ... | column | column:format | ...`: the records of a file with these values, a row each. With `by=a,b`
+    records that agree in these keys are one row, of the newest figure in each column."""
     source, *columns = [part.strip() for part in spec.split("|")]
     name, *conditions = re.findall(r'(?:[^\s"]|"[^"]*")+', source)
     wanted = dict(condition.replace('"', "").split("=", 1) for condition in conditions)
+    keys = [key for key in wanted.pop("by", "").split(",") if key]
     rows = [record for record in records(name) if all(str(record.get(key)) == value for key, value in wanted.items())]
+    if keys:
+        newest = {}
+        for row in rows:
+            newest.setdefault(tuple(row.get(key) for key in keys), {}).update(row)
+        rows = list(newest.values())
     if not rows:
         fail(f"bench/results/{name} has no record with {wanted}")
     parts = [re.fullmatch(r"(.+?)(?::([^:]+))?", column) for column in columns]
