@@ -150,12 +150,12 @@ def pair(all_sides):
             if numbers:
                 measured.setdefault(side.program, []).append((side.of(numbers), side))
         if len(measured) == 2:
-            (ours, mine), (theirs, other) = (max(measured[program], key=lambda one: one[0]) for program in ("ddp_train", "PyTorch"))
+            mine, other = (max(measured[program], key=lambda one: one[0])[1] for program in ("ddp_train", "PyTorch"))
             common = [n for n in mine.rounds if n in other.rounds and (n > 0) == turns]
             if not common:
                 continue
             ratio = statistics.median(mine.rounds[n] / other.rounds[n] for n in common)
-            return Pair(ours, mine.precision, theirs, other.precision, ratio, len(common) if turns else 0, mine.note)
+            return Pair(mine.of(common), mine.precision, other.of(common), other.precision, ratio, len(common) if turns else 0, mine.note)
     return None
 
 
