@@ -76,7 +76,7 @@ struct UpdateTables {
   bool uniform = true;  // all segments have the same factors, and every update changes them
   bool gaps = false;    // there are elements between segments
 };
-// The segments must follow one another in the buffer; gaps between them are no part of any chunk.
+// The segments must follow one another in the buffer; gaps between them are not part of any chunk.
 UpdateTables cut_into_chunks(std::span<const ParameterSegment> segments);
 
 class MatrixUpdate;

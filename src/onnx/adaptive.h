@@ -1,5 +1,5 @@
 // PyTorch's AdaptiveAvgPool2d, for which ONNX has no operator: windows of different sizes where the size of the image is
-// no multiple of that of the result.
+// not a multiple of that of the result.
 //
 //   join_adaptive_pools(model);   // before an import
 //

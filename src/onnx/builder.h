@@ -30,7 +30,7 @@ class OnnxBuilder {
   void take(const std::string& name) { taken_.insert(name); }
   bool is_taken(const std::string& name) const { return taken_.contains(name); }
 
-  // A name for a value that is no tensor of the network; those keep theirs.
+  // A name for a value that is not a tensor of the network; tensors keep theirs.
   std::string fresh(std::string name) {
     while (!taken_.insert(name).second) name += '_';
     return name;

@@ -52,7 +52,7 @@ TEST(LanesConv, EveryTileAgreesWithTheReference) {
   }
 }
 
-// All bits, with lengths that are no multiple of a vector.
+// All bits, with lengths that are not multiples of a vector.
 TEST(LanesConversions, AreThoseOfTheArithmetic) {
   const lanes::ElementwiseKernels& kernels = lanes::kernels().elementwise;
   for (const std::int64_t count : {1, 7, 16, 33, 100003}) {

@@ -28,7 +28,7 @@ struct ListedFile {
   friend bool operator==(const ListedFile&, const ListedFile&) = default;
 };
 
-// Files that are no images by their names: how many of which suffix, in lower case. "" is none, "hidden" a leading dot.
+// Files whose names are not those of images: how many with which suffix, in lower case; "" no suffix, "hidden" a leading dot.
 using PassedOver = std::map<std::string, std::int64_t>;
 
 // A named pipe, socket or device with the name of an image.
