@@ -121,6 +121,7 @@ class Pair(NamedTuple):
     ratio: float
     rounds: int
     note: str
+    day: str
 
 
 class Side(NamedTuple):
@@ -141,8 +142,8 @@ def sides(run):
     return [Side(name.split()[0], name.split()[1].strip(","), name.partition(", ")[2], rounds) for name, rounds in found.items()]
 
 
-def pair(all_sides):
-    """The fastest side of each program, of those that took turns; without turns, of the first tries."""
+def pair(all_sides, day):
+    """The fastest side of each program on that day, of those that took turns; without turns, of the first tries."""
     for turns in (True, False):
         measured = {}
         for side in all_sides:
@@ -155,7 +156,8 @@ def pair(all_sides):
             if not common:
                 continue
             ratio = statistics.median(mine.rounds[n] / other.rounds[n] for n in common)
-            return Pair(mine.of(common), mine.precision, other.of(common), other.precision, ratio, len(common) if turns else 0, mine.note)
+            return Pair(mine.of(common), mine.precision, other.of(common), other.precision, ratio, len(common) if turns else 0, mine.note,
+                        day)
     return None
 
 
@@ -178,11 +180,11 @@ def cpu_steps(of):
         groups.setdefault(key, {}).setdefault(record["run"], []).append(record)
     rows = []
     for (model, batch, ranks), runs in groups.items():
-        by_run = [sides(run) for run in runs.values()]
-        tried = [run for run in by_run if any(side.precision == "bf16" and side.program == "ddp_train" for side in run)]
+        by_run = [(sides(run), start[:10]) for start, run in runs.items()]
+        tried = [(run, day) for run, day in by_run if any(side.precision == "bf16" and side.program == "ddp_train" for side in run)]
         row = {"model": model, "batch": batch, "ranks": ranks,
-               "same": latest(pair([side for side in run if side.precision == "fp32"]) for run in by_run),
-               "best": latest(pair(run) for run in tried) if of.get("bf16", True) else None}
+               "same": latest(pair([side for side in run if side.precision == "fp32"], day) for run, day in by_run),
+               "best": latest(pair(run, day) for run, day in tried) if of.get("bf16", True) else None}
         if row["same"] or row["best"]:
             rows.append(row)
     order = of.get("order", list(of.get("targets", {})))
@@ -218,9 +220,10 @@ def cpu_table(name):
         if best:
             line += [f"{speed(other.ours)} {other.our_precision}", f"{speed(other.theirs)} {other.their_precision}",
                      f"{other.ratio:.2f}", shown(target(of, row["model"], 1))] if other else ["", "", "", ""]
-        line.append(rounds_of(same or other))
+        newest = max((one for one in (same, other) if one), key=lambda one: one.day)
+        line += [rounds_of(same or other), newest.day]
         cells.append(line)
-    return table([*head, "rounds"], cells, range(1, len(head) + 1))
+    return table([*head, "rounds", "measured"], cells, range(1, len(head) + 1))
 
 
 # GPUs, by tests/gpu/report
