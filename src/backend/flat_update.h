@@ -3,7 +3,7 @@
 //   const std::vector<ParameterSegment> segments = {{0, 180, 1, 1}, {180, 20, 2, 0}};   // weights and biases
 //   const UpdateTables tables = cut_into_chunks(segments);
 //   UpdateArguments arguments;
-//   arguments.settings = {.rule = UpdateRule::adam, .weight_decay = 0.01, .decoupled = true};
+//   arguments.settings = {.rule = UpdateRule::adamw, .weight_decay = 0.01};
 //   ...
 //   backend.math().update(arguments);
 #pragma once

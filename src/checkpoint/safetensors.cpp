@@ -26,7 +26,7 @@ constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr const char* kMetadataKey = "__metadata__";
 
 const char* type_of(StoredFloats floats) {
-  return floats == StoredFloats::f32 ? "F32" : floats == StoredFloats::f16 ? "F16" : "BF16";
+  return floats == StoredFloats::fp32 ? "F32" : floats == StoredFloats::fp16 ? "F16" : "BF16";
 }
 
 std::string make_header(std::span<const TensorView> tensors, std::span<const CounterTensor> counters,
@@ -44,7 +44,7 @@ std::string make_header(std::span<const TensorView> tensors, std::span<const Cou
   };
   // Counters first, so that their eight bytes are aligned.
   for (const CounterTensor& counter : counters) add(counter.name, "I64", {}, sizeof(counter.value));
-  const std::size_t element = floats == StoredFloats::f32 ? sizeof(float) : sizeof(std::uint16_t);
+  const std::size_t element = floats == StoredFloats::fp32 ? sizeof(float) : sizeof(std::uint16_t);
   for (const TensorView& tensor : tensors) {
     add(tensor.name, type_of(floats), tensor.shape, tensor.elements() * element);
   }
@@ -139,13 +139,13 @@ FileDigest write_safetensors(const std::filesystem::path& path, std::span<const 
   std::vector<std::uint16_t> rounded;
   for (const TensorView& tensor : tensors) {
     const std::span values(tensor.data, tensor.elements());
-    if (floats == StoredFloats::f32) {
+    if (floats == StoredFloats::fp32) {
       write(std::as_bytes(values));
       continue;
     }
     rounded.resize(values.size());
     std::transform(values.begin(), values.end(), rounded.begin(),
-                   floats == StoredFloats::f16 ? float_to_half : float_to_bfloat16);
+                   floats == StoredFloats::fp16 ? float_to_half : float_to_bfloat16);
     write(std::as_bytes(std::span(rounded)));
   }
   file.sync();

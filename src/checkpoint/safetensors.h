@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "base/precision.h"
 #include "checkpoint/digest.h"
 #include "checkpoint/tensor_view.h"
 
@@ -35,14 +36,11 @@ struct CounterTensor {
 // BF16 and F64, which become float32, and integers, which are not read.
 enum class TensorTypes { f32, any };
 
-// The type in which tensors are written; values are rounded to the nearest.
-enum class StoredFloats { f32, f16, bf16 };
-
-// Writes the counters, then the tensors in the given order, syncs them to disk, and returns the file's size and hash.
+// Writes the counters, then the tensors in the given order, with values rounded to the nearest of `floats`, syncs them to disk, and returns the file's size and hash.
 // Throws Error(checkpoint) if the file cannot be written; duplicate names are a bug in the caller.
 FileDigest write_safetensors(const std::filesystem::path& path, std::span<const TensorView> tensors,
                              const TensorMetadata& metadata, std::span<const CounterTensor> counters = {},
-                             StoredFloats floats = StoredFloats::f32);
+                             StoredFloats floats = StoredFloats::fp32);
 
 // A safetensors file in memory. Nothing in the file is trusted: the constructor throws Error(checkpoint) for a header
 // that is too long or malformed, duplicate names, types that are not accepted, and ranges that overlap, leave gaps, do

@@ -153,9 +153,9 @@ void write_onnx(const ExportOptions& options, const TrainingState& state, const 
                 const fs::path& place) {
   const ExportedModel exported{model.graph, model.parameters, model.statistics, metadata_of(state), state.model};
   OnnxModel written = export_onnx(exported, {options.fold_batch_norm});
-  const bool half = options.precision != ExportPrecision::fp32;
+  const bool half = options.precision != StoredFloats::fp32;
   if (half) {
-    store_weights_as(written, options.precision == ExportPrecision::fp16 ? "FLOAT16" : "BFLOAT16",
+    store_weights_as(written, options.precision == StoredFloats::fp16 ? "FLOAT16" : "BFLOAT16",
                      weight_names(model.graph));
   }
   File file(place, File::Mode::create_new, ExitCode::checkpoint);
@@ -170,25 +170,19 @@ void write_onnx(const ExportOptions& options, const TrainingState& state, const 
                     half && options.fold_batch_norm ? kRoundedFolded : 1e-3);
 }
 
-StoredFloats stored_as(ExportPrecision precision) {
-  return precision == ExportPrecision::fp32   ? StoredFloats::f32
-         : precision == ExportPrecision::fp16 ? StoredFloats::f16
-                                              : StoredFloats::bf16;
-}
-
 // Rounds the tensors to what a file in this precision holds.
-void round_to(ExportPrecision precision, std::span<const TensorView> views) {
-  if (precision == ExportPrecision::fp32) return;
+void round_to(StoredFloats precision, std::span<const TensorView> views) {
+  if (precision == StoredFloats::fp32) return;
   const auto rounded = [&](float value) {
-    return precision == ExportPrecision::fp16 ? half_to_float(float_to_half(value))
-                                              : bfloat16_to_float(float_to_bfloat16(value));
+    return precision == StoredFloats::fp16 ? half_to_float(float_to_half(value))
+                                           : bfloat16_to_float(float_to_bfloat16(value));
   };
   for (const TensorView& view : views) {
     const std::span values(view.data, view.elements());
     std::transform(values.begin(), values.end(), values.begin(), rounded);
     check(std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); }), ExitCode::non_finite,
           "tensor '{}' has values beyond the largest of {}; export with --export-precision {}", view.name,
-          to_string(precision), precision == ExportPrecision::fp16 ? "bf16" : "fp32");
+          to_string(precision), precision == StoredFloats::fp16 ? "bf16" : "fp32");
   }
 }
 
@@ -201,8 +195,7 @@ void write_weights(const ExportOptions& options, const TrainingState& state, con
   for (Constant& constant : constants) views.push_back({constant.name, constant.shape, constant.values.data()});
   std::set<std::string> taken;
   for (const TensorView& view : views) taken.insert(view.name);
-  write_safetensors(place, views, metadata, counters_of(model, state.step, std::move(taken)),
-                    stored_as(options.precision));
+  write_safetensors(place, views, metadata, counters_of(model, state.step, std::move(taken)), options.precision);
   // Read back in place; the constants of the network are already there.
   const SafetensorsFile file = SafetensorsFile::read(place, TensorTypes::any);
   std::vector<float> parameters = model.parameters;
@@ -240,13 +233,13 @@ int run_export(const MpiSession& session, const Options& options) {
     if (session.rank() != 0) return;
     const Checkpoint checkpoint = open_checkpoint(chosen_checkpoint(options));
     const TrainedModel model = read_trained(checkpoint, options.exported.average);
-    const ExportPrecision precision = options.exported.precision;
+    const StoredFloats precision = options.exported.precision;
     // Folding batch normalisation changes weights, which are rounded afterwards.
     if (!options.exported.fold_batch_norm) round_to(precision, model.views);
     write_export(options.exported, checkpoint.state, model);
     print_text("{}: {} of step {}, {} parameters{}, from {}\n", options.exported.to, checkpoint.state.model,
                checkpoint.state.step, format_count(static_cast<std::uint64_t>(model.graph.trained_count())),
-               precision == ExportPrecision::fp32 ? "" : fmt::format(" in {}", to_string(precision)),
+               precision == StoredFloats::fp32 ? "" : fmt::format(" in {}", to_string(precision)),
                checkpoint.path.string());
   });
   return static_cast<int>(ExitCode::done);

@@ -147,21 +147,21 @@ std::string optimizer_text(const OptimizerOptions& o) {
   std::vector<std::string> parts = {std::string(to_string(o.optimizer))};
   const auto add = [&](std::string text) { parts.push_back(std::move(text)); };
   switch (o.optimizer) {
-    case OptimizerKind::sgd:
-    case OptimizerKind::lars:
+    case UpdateRule::sgd:
+    case UpdateRule::lars:
       add(fmt::format("momentum {:g}{}", o.momentum, o.nesterov ? " (Nesterov)" : ""));
-      if (o.optimizer == OptimizerKind::lars) add(fmt::format("trust {:g}", o.lars_trust));
+      if (o.optimizer == UpdateRule::lars) add(fmt::format("trust {:g}", o.lars_trust));
       break;
-    case OptimizerKind::rmsprop:
+    case UpdateRule::rmsprop:
       add(fmt::format("momentum {:g}", o.momentum));
       add(fmt::format("rho {:g}, epsilon {:g}", o.rho, o.epsilon));
       break;
-    case OptimizerKind::adam:
-    case OptimizerKind::adamw:
-    case OptimizerKind::lamb:
+    case UpdateRule::adam:
+    case UpdateRule::adamw:
+    case UpdateRule::lamb:
       add(fmt::format("betas {:g} {:g}, epsilon {:g}", o.beta1, o.beta2, o.epsilon));
       break;
-    case OptimizerKind::muon:
+    case UpdateRule::muon:
       add(fmt::format("momentum {:g} for matrices, {:g} for others", o.muon_momentum, o.momentum));
       break;
   }

@@ -23,7 +23,7 @@ std::vector<StageWork> work_of_step(const Experiment& e) {
   const UpdateSettings update = update_settings(e.options.optimizer);
   const auto states = static_cast<double>(state_buffers(update));
   // The numbers of some steps are computed first.
-  const bool numbers = update.clip_norm > 0 || update.rule == UpdateRule::adam;
+  const bool numbers = update.clip_norm > 0 || update.is_adam();
   std::vector<StageWork> all;
   const auto add = [&](const char* name, const OpTraffic& traffic) {
     StageWork work;

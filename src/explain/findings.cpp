@@ -108,7 +108,7 @@ void add_divided_layers(const RunView& view, FoundCause& finding) {
   const DivisibleLayers& layers = view.timing.facts.divisible;
   const Options& options = view.options;
   const bool possible = !options.optimizer.deterministic && !options.batch.balance &&
-                        options.optimizer.optimizer != OptimizerKind::muon && !splits_linear(options.distributed);
+                        options.optimizer.optimizer != UpdateRule::muon && !splits_linear(options.distributed);
   const auto ranks = static_cast<double>(view.ranks);
   const double sent = 2 * (ranks - 1) / ranks * view.link.bytes;
   if (layers.names.empty() || !possible || layers.gradients < kMuchDivided * sent) return;

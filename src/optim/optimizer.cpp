@@ -13,18 +13,6 @@ bool keeps_zeros(const UpdateSettings& settings) {
   return settings.rule == UpdateRule::sgd || static_cast<float>(settings.epsilon) >= std::numeric_limits<float>::min();
 }
 
-MuonScale muon_scale_of(MuonRate rate) {
-  switch (rate) {
-    case MuonRate::shape:
-      return MuonScale::shape;
-    case MuonRate::rms:
-      return MuonScale::rms;
-    case MuonRate::none:
-      break;
-  }
-  return MuonScale::none;
-}
-
 }  // namespace
 
 Optimizer::Optimizer(Backend& backend, std::span<const ParameterSegment> segments, const UpdateSettings& settings,
@@ -96,8 +84,7 @@ void Optimizer::update(float* parameters, const float* gradient, const StepContr
 }
 
 std::vector<OptimizerState> Optimizer::state() {
-  const UpdateRule rule = arguments_.settings.rule;
-  const bool moments = rule == UpdateRule::adam || rule == UpdateRule::lamb;
+  const bool moments = arguments_.settings.has_moments();
   std::vector<OptimizerState> state;
   const auto add = [&](const char* name, float* values) {
     float* const whole = values == nullptr ? nullptr : values - part_.begin;
@@ -119,31 +106,11 @@ std::size_t state_bytes(std::size_t elements, const UpdateSettings& settings) {
 
 UpdateSettings update_settings(const OptimizerOptions& options) {
   UpdateSettings settings;
-  switch (options.optimizer) {
-    case OptimizerKind::sgd:
-      settings.rule = UpdateRule::sgd;
-      break;
-    case OptimizerKind::adam:
-    case OptimizerKind::adamw:
-      settings.rule = UpdateRule::adam;
-      break;
-    case OptimizerKind::rmsprop:
-      settings.rule = UpdateRule::rmsprop;
-      break;
-    case OptimizerKind::lars:
-      settings.rule = UpdateRule::lars;
-      break;
-    case OptimizerKind::lamb:
-      settings.rule = UpdateRule::lamb;
-      break;
-    case OptimizerKind::muon:
-      settings.rule = UpdateRule::muon;
-      break;
-  }
+  settings.rule = options.optimizer;
   settings.momentum = options.one_cycle_momentum ? options.one_cycle_high_momentum : options.momentum;
   settings.nesterov = options.nesterov;
   settings.weight_decay = options.weight_decay;
-  settings.decoupled = options.decay == DecayKind::decoupled || options.optimizer == OptimizerKind::adamw;
+  settings.decoupled = options.decay == DecayKind::decoupled;
   settings.beta1 = options.beta1;
   settings.beta2 = options.beta2;
   settings.epsilon = options.epsilon;
@@ -152,7 +119,7 @@ UpdateSettings update_settings(const OptimizerOptions& options) {
   settings.trust = options.lars_trust;
   settings.muon_momentum = options.muon_momentum;
   settings.muon_steps = static_cast<int>(options.muon_steps);
-  settings.muon_scale = muon_scale_of(options.muon_scale);
+  settings.muon_scale = options.muon_scale;
   settings.muon_normalizes = options.muon_normalize;
   settings.clip_norm = options.clip_norm;
   settings.clip_value = options.clip_value;

@@ -42,7 +42,7 @@ void check_one_cycle_momentum(const OptimizerOptions& o) {
 }  // namespace
 
 void check_optimizer(const OptimizerOptions& o) {
-  using K = OptimizerKind;
+  using K = UpdateRule;
   const OptimizerOptions standard;
   const auto read_by = [&](const char* key, auto OptimizerOptions::*member, std::initializer_list<K> kinds) {
     check_read_by(key, o.*member != standard.*member, "optimizer", o.optimizer, kinds);

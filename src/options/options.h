@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/precision.h"
 #include "base/reduction.h"
+#include "base/update_rule.h"
 
 namespace ddp {
 
@@ -37,8 +38,6 @@ enum class FlipMode { off, on, alternate };
 // What mixup and cutmix draw a weight for.
 enum class MixPer { sample, batch };
 enum class ImageChannels { rgb, grey };
-enum class OptimizerKind { sgd, adam, adamw, rmsprop, lars, lamb, muon };
-enum class MuonRate { shape, rms, none };
 enum class DecayKind { automatic, l2, decoupled };
 enum class NoDecay { none, norm_and_bias };
 // Statistics of batch normalisations whose parameters are all frozen: kept and used, or measured and updated as in others.
@@ -55,7 +54,6 @@ enum class EvalViews { plain, mirror, mirror_shift };
 enum class OnNonFinite { stop, skip, rollback };
 enum class SaveFailure { retry, stop };
 enum class ExportFormat { automatic, onnx, safetensors };
-enum class ExportPrecision { fp32, fp16, bf16 };
 enum class ProgressStyle { automatic, bar, lines, none };
 enum class SummaryStyle { brief, full };
 
@@ -168,7 +166,7 @@ struct BatchOptions {
 inline constexpr double kMostLossScale = 16777216;  // 2^24
 
 struct OptimizerOptions {
-  OptimizerKind optimizer = OptimizerKind::sgd;
+  UpdateRule optimizer = UpdateRule::sgd;
   double lr = 0.1;
   double momentum = 0;
   bool nesterov = false;
@@ -188,7 +186,7 @@ struct OptimizerOptions {
   double lars_trust = 0.001;
   double muon_momentum = 0.95;  // muon: of weights that are matrices
   std::int64_t muon_steps = 5;
-  MuonRate muon_scale = MuonRate::shape;
+  MuonScale muon_scale = MuonScale::shape;
   bool muon_normalize = false;
   double clip_norm = 0;   // bound on the gradient's global L2 norm; 0: off
   double clip_value = 0;  // bound on the magnitude of each component; 0: off
@@ -274,7 +272,7 @@ struct ExportOptions {
   std::string checkpoint = "latest";  // "latest", "best" or the path of a checkpoint
   ExportFormat format = ExportFormat::automatic;
   std::string to;  // the output file
-  ExportPrecision precision = ExportPrecision::fp32;
+  StoredFloats precision = StoredFloats::fp32;
   bool average = false;          // export the moving average of the weights
   bool fold_batch_norm = false;  // into the layers before, for ONNX
 
@@ -384,10 +382,10 @@ constexpr auto enum_names(FlipMode) { return std::to_array<std::string_view>({"o
 constexpr auto enum_names(MixPer) { return std::to_array<std::string_view>({"sample", "batch"}); }
 constexpr auto enum_names(EvalViews) { return std::to_array<std::string_view>({"plain", "mirror", "mirror-shift"}); }
 constexpr auto enum_names(ImageChannels) { return std::to_array<std::string_view>({"3", "1"}); }
-constexpr auto enum_names(OptimizerKind) {
+constexpr auto enum_names(UpdateRule) {
   return std::to_array<std::string_view>({"sgd", "adam", "adamw", "rmsprop", "lars", "lamb", "muon"});
 }
-constexpr auto enum_names(MuonRate) { return std::to_array<std::string_view>({"shape", "rms", "none"}); }
+constexpr auto enum_names(MuonScale) { return std::to_array<std::string_view>({"shape", "rms", "none"}); }
 constexpr auto enum_names(DecayKind) { return std::to_array<std::string_view>({"auto", "l2", "decoupled"}); }
 constexpr auto enum_names(NoDecay) { return std::to_array<std::string_view>({"none", "norm-and-bias"}); }
 constexpr auto enum_names(FrozenStatistics) { return std::to_array<std::string_view>({"keep", "update"}); }
@@ -404,7 +402,7 @@ constexpr auto enum_names(BindMode) { return std::to_array<std::string_view>({"a
 constexpr auto enum_names(OnNonFinite) { return std::to_array<std::string_view>({"stop", "skip", "rollback"}); }
 constexpr auto enum_names(EvalOn) { return std::to_array<std::string_view>({"rank0", "all"}); }
 constexpr auto enum_names(SaveFailure) { return std::to_array<std::string_view>({"retry", "stop"}); }
-constexpr auto enum_names(ExportPrecision) { return std::to_array<std::string_view>({"fp32", "fp16", "bf16"}); }
+constexpr auto enum_names(StoredFloats) { return std::to_array<std::string_view>({"fp32", "fp16", "bf16"}); }
 constexpr auto enum_names(ExportFormat) { return std::to_array<std::string_view>({"auto", "onnx", "safetensors"}); }
 constexpr auto enum_names(SummaryStyle) { return std::to_array<std::string_view>({"short", "full"}); }
 constexpr auto enum_names(ProgressStyle) { return std::to_array<std::string_view>({"auto", "bar", "lines", "none"}); }

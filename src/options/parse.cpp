@@ -287,7 +287,7 @@ void check_split_linear(const Options& options) {
       !options.optimizer.deterministic, ExitCode::usage,
       "--split-linear cannot be combined with --deterministic: gradients of activations are summed over the ranks, and "
       "the bits depend on their number; remove one of the two");
-  check(options.optimizer.optimizer != OptimizerKind::muon, ExitCode::usage,
+  check(options.optimizer.optimizer != UpdateRule::muon, ExitCode::usage,
         "--split-linear cannot be combined with --optimizer muon, which updates whole weights; remove one of the two");
   check(!options.batch.balance, ExitCode::usage,
         "--split-linear requires as many logical shards on each rank, but --balance moves them; remove one of the two");

@@ -100,7 +100,7 @@ std::vector<ParameterSegment> parameter_segments(const Graph& graph, const Optim
     const bool plain = options.no_decay_on == NoDecay::norm_and_bias && p.shape.size() == 1;
     segments.push_back({p.offset, p.elements(), p.lr_scale, plain ? 0.0F : p.decay_scale, !plain});
   }
-  if (options.optimizer == OptimizerKind::muon) find_matrices(graph, segments);
+  if (options.optimizer == UpdateRule::muon) find_matrices(graph, segments);
   for (const PatternFactor& each : options.lr_for) {
     for_matching("lr-for", each.pattern, graph, segments,
                  [&](ParameterSegment& segment) { segment.lr_scale *= static_cast<float>(each.factor); });

@@ -12,14 +12,14 @@ namespace {
 bool updates_elements(const OptimizerOptions& options) {
   if (options.deterministic && options.clip_norm > 0) return false;
   switch (options.optimizer) {
-    case OptimizerKind::sgd:
-    case OptimizerKind::adam:
-    case OptimizerKind::adamw:
-    case OptimizerKind::rmsprop:
+    case UpdateRule::sgd:
+    case UpdateRule::adam:
+    case UpdateRule::adamw:
+    case UpdateRule::rmsprop:
       return options.lookahead == 0;
-    case OptimizerKind::lars:
-    case OptimizerKind::lamb:
-    case OptimizerKind::muon:
+    case UpdateRule::lars:
+    case UpdateRule::lamb:
+    case UpdateRule::muon:
       break;
   }
   return false;

@@ -108,7 +108,7 @@ class ReferenceUpdate {
     const std::size_t end = begin + static_cast<std::size_t>(segment.count);
     const double lr = global_lr * static_cast<double>(segment.lr_scale);
     const double decay = s.weight_decay * static_cast<double>(segment.decay_scale);
-    const double l2 = s.decoupled || s.rule == UpdateRule::lamb ? 0 : decay;
+    const double l2 = s.decays_weights() || s.rule == UpdateRule::lamb ? 0 : decay;
     std::vector<double> step(weights.size());
     double ratio = 1;
     if (s.rule == UpdateRule::lars && segment.adapt) {
@@ -146,7 +146,7 @@ class ReferenceUpdate {
       for (std::size_t i = begin; i < end; ++i) step[i] *= ratio;
     }
     for (std::size_t i = begin; i < end; ++i) {
-      if (s.decoupled) weights[i] *= 1 - lr * decay;
+      if (s.decays_weights()) weights[i] *= 1 - lr * decay;
       weights[i] -= step[i];
     }
   }

@@ -28,6 +28,7 @@ std::vector<UpdateSettings> all_forms() {
       {.rule = R::adam, .weight_decay = 0.05, .clip_norm = 40},
       {.rule = R::adam, .clip_value = 0.6},
       {.rule = R::adam, .weight_decay = 0.05, .decoupled = true, .beta1 = 0.8, .beta2 = 0.95, .average_decay = 0.99},
+      {.rule = R::adamw, .weight_decay = 0.05, .clip_norm = 40, .average_decay = 0.99},
       {.rule = R::rmsprop, .weight_decay = 0.05},
       {.rule = R::rmsprop, .momentum = 0.5, .epsilon = 1e-3, .rho = 0.9},
       {.rule = R::rmsprop, .weight_decay = 0.05, .epsilon = 1e-3, .rho = 0.9, .keras = true},

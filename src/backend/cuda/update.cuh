@@ -33,7 +33,7 @@ __device__ inline double squared(float value) { return static_cast<double>(value
 
 // Whether the numbers of a step depend on all chunks or take powers, so that they are computed once and not by each thread.
 __host__ __device__ inline bool keeps_numbers(const UpdateSettings& settings) {
-  return settings.clip_norm > 0 || settings.rule == UpdateRule::adam || settings.rule == UpdateRule::lamb;
+  return settings.clip_norm > 0 || settings.has_moments();
 }
 
 __device__ inline StepNumbers numbers_of(const UpdateArguments& a) {

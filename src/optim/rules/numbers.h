@@ -24,7 +24,7 @@ DDP_HOST_DEVICE inline StepNumbers step_numbers(const UpdateSettings& settings, 
     const double factor = settings.clip_norm / (n.gradient_scale * std::sqrt(square_sum) + 1e-6);
     n.gradient_scale *= factor < 1 ? factor : 1;
   }
-  if (settings.rule == UpdateRule::adam || settings.rule == UpdateRule::lamb) {
+  if (settings.has_moments()) {
     n.correction1 = 1 - std::pow(control.momentum, control.step);
     n.correction2 = 1 - std::pow(settings.beta2, control.step);
   }
@@ -61,10 +61,10 @@ DDP_HOST_DEVICE inline ElementNumbers element_numbers(const UpdateSettings& sett
   const bool lamb = settings.rule == UpdateRule::lamb;
   const double beta2 = settings.rule == UpdateRule::rmsprop ? settings.rho : settings.beta2;
   n.gradient_scale = static_cast<float>(step.gradient_scale);
-  n.lr = static_cast<float>(settings.rule == UpdateRule::adam ? lr * ratio / step.correction1 : lr * ratio);
+  n.lr = static_cast<float>(settings.is_adam() ? lr * ratio / step.correction1 : lr * ratio);
   n.clip_value = settings.clip_value > 0 ? static_cast<float>(settings.clip_value) : INFINITY;
-  n.l2 = static_cast<float>(lamb || settings.decoupled ? 0 : decay);
-  n.shrink = static_cast<float>(!lamb && settings.decoupled ? lr * decay : 0);
+  n.l2 = static_cast<float>(lamb || settings.decays_weights() ? 0 : decay);
+  n.shrink = static_cast<float>(!lamb && settings.decays_weights() ? lr * decay : 0);
   n.momentum = static_cast<float>(step.control.momentum);
   n.rest1 = static_cast<float>(1 - step.control.momentum);
   n.beta2 = static_cast<float>(beta2);

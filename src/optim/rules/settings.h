@@ -1,23 +1,13 @@
 // Which optimizer, its hyperparameters, and the buffers and scalars that an update reads.
 //
-//   const UpdateSettings adamw{.rule = UpdateRule::adam, .weight_decay = 0.01, .decoupled = true};
+//   const UpdateSettings adamw{.rule = UpdateRule::adamw, .weight_decay = 0.01};
 //   adamw.has_second();   // true: the second moment is kept for each parameter
 #pragma once
 
-#include <cstdint>
-
 #include "base/host_device.h"
+#include "base/update_rule.h"
 
 namespace ddp {
-
-enum class UpdateRule : std::uint8_t { sgd, adam, rmsprop, lars, lamb, muon };
-
-// Factor of Muon's learning rate for a matrix of R rows and C columns (muon.h).
-enum class MuonScale : std::uint8_t {
-  shape,  // sqrt(max(1, R / C)): K. Jordan's, and torch.optim.Muon's "original"
-  rms,    // 0.2 sqrt(max(R, C)): steps of the size of AdamW's (Liu et al., 2025), "match_rms_adamw"
-  none,
-};
 
 // The hyperparameters of an optimizer, constant over a run. Each rule's header says which of them it reads.
 struct UpdateSettings {
@@ -25,10 +15,10 @@ struct UpdateSettings {
   double momentum = 0;  // sgd, rmsprop, lars and muon; if it follows a schedule, any positive value
   bool nesterov = false;
   double weight_decay = 0;
-  bool decoupled = false;  // decay the weight itself, not the gradient (AdamW); not for lars and lamb
-  double beta1 = 0.9;      // adam and lamb
+  bool decoupled = false;  // decay the weight itself, not the gradient, as adamw always does; not for lars and lamb
+  double beta1 = 0.9;      // adam, adamw and lamb
   double beta2 = 0.999;
-  double epsilon = 1e-8;        // adam, lamb and rmsprop
+  double epsilon = 1e-8;        // adam, adamw, lamb and rmsprop
   double rho = 0.99;            // rmsprop
   bool keras = false;           // rmsprop: Keras' form instead of PyTorch's
   double trust = 0.001;         // lars
@@ -41,18 +31,16 @@ struct UpdateSettings {
   double average_decay = 0;      // of the exponential moving average of the weights; 0: no average
   bool average_warmup = false;
 
+  // adam with either kind of weight decay, and all rules that estimate moments as it does.
+  DDP_HOST_DEVICE bool is_adam() const { return rule == UpdateRule::adam || rule == UpdateRule::adamw; }
+  DDP_HOST_DEVICE bool has_moments() const { return is_adam() || rule == UpdateRule::lamb; }
+  DDP_HOST_DEVICE bool decays_weights() const { return decoupled || rule == UpdateRule::adamw; }
   // State buffers of the rule: the first moment or momentum, and the second moment.
-  DDP_HOST_DEVICE bool has_first() const {
-    return rule == UpdateRule::adam || rule == UpdateRule::lamb || rule == UpdateRule::muon || momentum > 0;
-  }
-  DDP_HOST_DEVICE bool has_second() const {
-    return rule == UpdateRule::adam || rule == UpdateRule::rmsprop || rule == UpdateRule::lamb;
-  }
+  DDP_HOST_DEVICE bool has_first() const { return has_moments() || rule == UpdateRule::muon || momentum > 0; }
+  DDP_HOST_DEVICE bool has_second() const { return has_moments() || rule == UpdateRule::rmsprop; }
   DDP_HOST_DEVICE bool has_average() const { return average_decay > 0; }
   // The coefficient of the first buffer: beta1 or momentum.
-  DDP_HOST_DEVICE double own_momentum() const {
-    return rule == UpdateRule::adam || rule == UpdateRule::lamb ? beta1 : momentum;
-  }
+  DDP_HOST_DEVICE double own_momentum() const { return has_moments() ? beta1 : momentum; }
   // Whether each segment's learning rate is scaled by a trust ratio.
   DDP_HOST_DEVICE bool layerwise() const { return rule == UpdateRule::lars || rule == UpdateRule::lamb; }
 };
@@ -70,7 +58,7 @@ struct StepControl {
 struct StepNumbers {
   StepControl control;
   double gradient_scale = 1;  // 1 / loss scale, and less if the norm is clipped
-  double correction1 = 1;     // bias corrections of adam and lamb: 1 - beta1^step, 1 - beta2^step
+  double correction1 = 1;     // bias corrections of the moments: 1 - beta1^step, 1 - beta2^step
   double correction2 = 1;
   double average_keep = 0;      // decay of the moving average in this step
   bool average_starts = false;  // first update: the average starts from the initial weights

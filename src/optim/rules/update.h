@@ -61,6 +61,7 @@ void with_update_form(const UpdateSettings& settings, const F& f) {
       if (momentum) return with_average<Sgd<true, false>>(settings, f);
       return with_average<Sgd<false, false>>(settings, f);
     case UpdateRule::adam:
+    case UpdateRule::adamw:
       return with_average<Adam>(settings, f);
     case UpdateRule::rmsprop:
       if (momentum && settings.keras) return with_average<RmsProp<true, true>>(settings, f);

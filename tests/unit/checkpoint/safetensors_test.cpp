@@ -85,15 +85,15 @@ TEST_F(SafetensorsTest, TensorsAreRoundedToHalfPrecision) {
   const std::vector<TensorView> views = {{"w", {5}, values.data()}};
   const CounterTensor counter{"steps", 7};
   const std::array<float, 5> before = values;
-  for (const StoredFloats floats : {StoredFloats::f16, StoredFloats::bf16}) {
+  for (const StoredFloats floats : {StoredFloats::fp16, StoredFloats::bf16}) {
     values = before;
     const FileDigest digest = write_safetensors(path_, views, {}, std::span(&counter, 1), floats);
     EXPECT_EQ(digest, digest_of_file(path_));
     const auto file = SafetensorsFile::read(path_, TensorTypes::any);
-    EXPECT_EQ(file.tensors()[1].type, floats == StoredFloats::f16 ? "F16" : "BF16");
+    EXPECT_EQ(file.tensors()[1].type, floats == StoredFloats::fp16 ? "F16" : "BF16");
     EXPECT_EQ(file.tensors()[1].end - file.tensors()[1].begin, 10U);
     file.copy_to(views);
-    EXPECT_EQ(values, floats == StoredFloats::f16
+    EXPECT_EQ(values, floats == StoredFloats::fp16
                           ? (std::array<float, 5>{0.333251953125F, -2.5F, INFINITY, 0, 0x1p-23F})
                           : (std::array<float, 5>{0.333984375F, -2.5F, 70144, 0, 0x1.aep-24F}));
   }

@@ -153,7 +153,7 @@ TEST(VerdictTest, LayersAreNotDividedWhereThatIsImpossibleOrSmall) {
   const RunTiming timing = with_divisible_layers();
   EXPECT_TRUE(divides(timing, [](Options&) {}));
   EXPECT_FALSE(divides(timing, [](Options& o) { o.optimizer.deterministic = true; }));
-  EXPECT_FALSE(divides(timing, [](Options& o) { o.optimizer.optimizer = OptimizerKind::muon; }));
+  EXPECT_FALSE(divides(timing, [](Options& o) { o.optimizer.optimizer = UpdateRule::muon; }));
   EXPECT_FALSE(divides(timing, [](Options& o) { o.batch.balance = true; }));
   EXPECT_FALSE(divides(timing, [](Options& o) { o.distributed.split_linear = "fc1"; }));
   RunTiming small = timing;

@@ -20,8 +20,8 @@ const nlohmann::json& golden() {
 }
 
 UpdateSettings settings_of(const nlohmann::json& json) {
-  const std::vector<std::string> rules = {"sgd", "adam", "rmsprop", "lars", "lamb", "muon"};
-  const auto rule = std::find(rules.begin(), rules.end(), json["rule"].get<std::string>()) - rules.begin();
+  constexpr auto kRules = enum_names(UpdateRule{});
+  const auto rule = std::find(kRules.begin(), kRules.end(), json["rule"].get<std::string>()) - kRules.begin();
   UpdateSettings s;
   s.rule = static_cast<UpdateRule>(rule);
   s.momentum = json.value("momentum", s.momentum);
@@ -34,8 +34,8 @@ UpdateSettings settings_of(const nlohmann::json& json) {
   s.rho = json.value("rho", s.rho);
   s.keras = json.value("keras", s.keras);
   s.trust = json.value("trust", s.trust);
-  const std::vector<std::string> scales = {"shape", "rms", "none"};
-  const auto scale = std::find(scales.begin(), scales.end(), json.value("muon_scale", "shape")) - scales.begin();
+  constexpr auto kScales = enum_names(MuonScale{});
+  const auto scale = std::find(kScales.begin(), kScales.end(), json.value("muon_scale", "shape")) - kScales.begin();
   s.muon_scale = static_cast<MuonScale>(scale);
   s.muon_momentum = json.value("muon_momentum", s.muon_momentum);
   s.muon_steps = json.value("muon_steps", s.muon_steps);

@@ -143,28 +143,28 @@ TEST(Optimizer, GivesTheSameBitsOnAnyNumberOfThreadsAndWhenResumed) {
 
 TEST(Optimizer, IsWhatTheOptionsAskFor) {
   OptimizerOptions options;
-  options.optimizer = OptimizerKind::adamw;
-  EXPECT_TRUE(update_settings(options).decoupled);
-  EXPECT_EQ(update_settings(options).rule, UpdateRule::adam);
-  options.optimizer = OptimizerKind::adam;
-  EXPECT_FALSE(update_settings(options).decoupled);
+  options.optimizer = UpdateRule::adamw;
+  EXPECT_TRUE(update_settings(options).decays_weights());
+  EXPECT_EQ(update_settings(options).rule, UpdateRule::adamw);
+  options.optimizer = UpdateRule::adam;
+  EXPECT_FALSE(update_settings(options).decays_weights());
   options.decay = DecayKind::decoupled;
-  EXPECT_TRUE(update_settings(options).decoupled);
-  options.optimizer = OptimizerKind::rmsprop;
+  EXPECT_TRUE(update_settings(options).decays_weights());
+  options.optimizer = UpdateRule::rmsprop;
   options.rmsprop_form = RmspropForm::keras;
   EXPECT_TRUE(update_settings(options).keras);
-  options.optimizer = OptimizerKind::muon;
+  options.optimizer = UpdateRule::muon;
   options.muon_momentum = 0.6;
   options.muon_steps = 3;
   options.muon_normalize = true;
-  options.muon_scale = MuonRate::none;
+  options.muon_scale = MuonScale::none;
   const UpdateSettings muon = update_settings(options);
   EXPECT_EQ(muon.rule, UpdateRule::muon);
   EXPECT_EQ(muon.muon_momentum, 0.6);
   EXPECT_EQ(muon.muon_steps, 3);
   EXPECT_TRUE(muon.muon_normalizes);
   EXPECT_EQ(muon.muon_scale, MuonScale::none);
-  options.muon_scale = MuonRate::rms;
+  options.muon_scale = MuonScale::rms;
   EXPECT_EQ(update_settings(options).muon_scale, MuonScale::rms);
 }
 

@@ -197,7 +197,7 @@ TEST(Suggest, NothingWhereNothingIsMeant) {
 }
 
 TEST(Suggest, ValuesInAnyCaseAndByOtherNames) {
-  EXPECT_EQ(parse({"--optimizer", "AdamW"}).optimizer.optimizer, OptimizerKind::adamw);
+  EXPECT_EQ(parse({"--optimizer", "AdamW"}).optimizer.optimizer, UpdateRule::adamw);
   EXPECT_EQ(parse({"--optimizer=SGD", "--nesterov", "True", "--momentum", "0.9"}).optimizer.nesterov, true);
   EXPECT_EQ(parse({"--precision", "BF16"}).model.precision, Precision::bf16);
   EXPECT_EQ(parse({"--overlap", "OFF"}).distributed.overlap, false);

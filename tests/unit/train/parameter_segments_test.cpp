@@ -76,7 +76,7 @@ TEST(ParameterSegments, AreMatricesToMuonIfTheyAreHiddenWeights) {
   const Graph graph = make_model("airbench94", {3, 32, 32}, 10);
   OptimizerOptions options;
   for (const ParameterSegment& each : parameter_segments(graph, options, 48)) EXPECT_EQ(each.rows, 0);
-  options.optimizer = OptimizerKind::muon;
+  options.optimizer = UpdateRule::muon;
   const std::vector<ParameterSegment> segments = parameter_segments(graph, options, 48);
   EXPECT_EQ(segment_of(segments, graph, "group1.conv1.weight").rows, 64);
   EXPECT_EQ(segment_of(segments, graph, "group3.conv2.weight").rows, 256);

@@ -270,7 +270,7 @@ class TrainingRig {
   }
   std::vector<ParameterSegment> segments_of(const RigConfig& config) const {
     OptimizerOptions options;
-    if (config.optimizer.rule == UpdateRule::muon) options.optimizer = OptimizerKind::muon;
+    if (config.optimizer.rule == UpdateRule::muon) options.optimizer = UpdateRule::muon;
     std::vector<ParameterSegment> segments = parameter_segments(graph, options, 1);
     slices.restrict_to_held(segments);
     return share ? segments_within(segments, updated_ranges(reducer_config(config))) : segments;
