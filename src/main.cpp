@@ -22,28 +22,16 @@ int run_command(const ddp::MpiSession& session, const ddp::Options& options) {
     if (session.rank() == 0) ddp::print_text("{}", text);
     return 0;
   };
-  if (options.help) return print(ddp::help_text(options.help_topic));
+  if (options.help) return print(ddp::help_text(options.help_topic, ddp::command_table()));
   if (options.version) return print(ddp::full_version_text());
   if (options.dump_config) return print(ddp::dump_config(options));
-  if (options.command == "eval") return ddp::run_eval(session, options);
-  if (options.command == "plan") return ddp::run_plan(session, options);
-  if (options.command == "bench") return ddp::run_bench(session, options);
-  if (options.command == "check") return ddp::run_check(session, options);
-  if (options.command == "export") return ddp::run_export(session, options);
-  if (options.command == "replay") return ddp::run_replay(session, options);
-  if (options.command == "sweep") return ddp::run_sweep(session, options);
-  if (options.command == "scaling") return ddp::run_scaling(session, options);
-  if (options.command == "report") return ddp::run_report(session, options);
-  if (options.command == "compare") return ddp::run_compare(session, options);
-  if (options.command == "explain") return ddp::run_explain(session, options);
-  if (options.command == "devices") return ddp::run_devices(session, options);
-  return ddp::run_train(session, options);
+  return ddp::find_command(ddp::command_table(), options.command)->run(session, options);
 }
 
 // --timeout and --hang-timeout apply from MPI_Init on, before the ranks can agree on whether the options are valid.
 void take_timeouts(std::span<const char* const> arguments) {
   try {
-    const ddp::DistributedOptions options = ddp::parse_options(arguments).distributed;
+    const ddp::DistributedOptions options = ddp::parse_options(arguments, ddp::command_table()).distributed;
     ddp::set_rank_timeout(options.timeout);
     ddp::set_hang_timeout(options.hang_timeout);
   } catch (const ddp::Error&) {
@@ -58,7 +46,8 @@ int main(int argc, char** argv) {
   ddp::log_set_colours(ddp::Terminal(STDERR_FILENO).coloured());
   const std::span<const char* const> arguments(argv + 1, static_cast<std::size_t>(argc - 1));
   const auto body = [&](const ddp::MpiSession& session) {
-    const ddp::Options options = ddp::together(session, [&] { return ddp::parse_options(arguments); });
+    const ddp::Options options =
+        ddp::together(session, [&] { return ddp::parse_options(arguments, ddp::command_table()); });
     ddp::log_set_level(options.run.log_level);
     return run_command(session, options);
   };

@@ -1,10 +1,15 @@
-// The subcommands of the program, one file each. Every function is collective over the session's ranks, writes its
-// result to standard output on rank 0, and returns the exit code of the job.
+// The commands of the program, one file each, and their table. Every function is collective over the session's ranks, writes
+// its result to standard output on rank 0, and returns the exit code of the job.
+//
+//   const Options options = parse_options({argv + 1, argv + argc}, command_table());
+//   const int code = find_command(command_table(), options.command)->run(session, options);
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "job/mpi_session.h"
+#include "options/command.h"
 #include "options/options.h"
 
 namespace ddp {
@@ -22,6 +27,9 @@ int run_report(const MpiSession& session, const Options& options);
 int run_compare(const MpiSession& session, const Options& options);
 int run_explain(const MpiSession& session, const Options& options);
 int run_devices(const MpiSession& session, const Options& options);
+
+// One row a command; the first is the default.
+std::span<const CommandSpec> command_table();
 
 // The text of --version with the libraries of all folders.
 std::string full_version_text();

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "options/batch.h"
 
 namespace ddp {
 namespace {
@@ -39,7 +40,30 @@ void check_one_cycle_momentum(const OptimizerOptions& o) {
         o.one_cycle_high_momentum);
 }
 
-}  // namespace
+void check_split_linear(const Options& options) {
+  check(
+      !options.optimizer.deterministic, ExitCode::usage,
+      "--split-linear cannot be combined with --deterministic: gradients of activations are summed over the ranks, and "
+      "the bits depend on their number; remove one of the two");
+  check(options.optimizer.optimizer != UpdateRule::muon, ExitCode::usage,
+        "--split-linear cannot be combined with --optimizer muon, which updates whole weights; remove one of the two");
+  check(!options.batch.balance, ExitCode::usage,
+        "--split-linear requires as many logical shards on each rank, but --balance moves them; remove one of the two");
+}
+
+void check_pipeline(const Options& options) {
+  const std::string& command = options.command;
+  check(command != "bench" && command != "check" && command != "scaling" && command != "explain", ExitCode::usage,
+        "--pipeline applies to the commands train, sweep and plan only; remove it");
+  const auto refuse = [](bool given, std::string_view option, std::string_view reason) {
+    check(!given, ExitCode::usage, "--pipeline cannot be combined with {}, {}; remove one of the two", option, reason);
+  };
+  refuse(splits_linear(options.distributed), "--split-linear", "which divides the same ranks in another way");
+  refuse(options.model.sync_batch_norm, "--sync-batch-norm", "as the shards of a replica are not at a layer together");
+  refuse(options.batch.balance, "--balance on", "as all stages of a replica process the same shards");
+  refuse(options.data.progressive_size.has_value(), "--progressive-size", "which has a network for each size");
+  refuse(options.device.steps_in_flight > 1, "--steps-in-flight of more than 1", "as the stages wait for each other");
+}
 
 void check_optimizer(const OptimizerOptions& o) {
   using K = UpdateRule;
@@ -130,6 +154,68 @@ void check_loss_scale(const Options& options) {
   check(static_cast<double>(whole) == o.loss_scale && std::has_single_bit(whole), ExitCode::usage,
         "--loss-scale {} is not a power of two, which changes no digit of a gradient; use {}", o.loss_scale,
         std::bit_floor(whole));
+}
+
+void check_export(const Options& options) {
+  check(options.command != "export" || !options.exported.to.empty(), ExitCode::usage,
+        "export requires --to FILE, the output file");
+  const ExportOptions& exported = options.exported;
+  const bool named_onnx = exported.to.ends_with(".onnx");
+  const bool named_weights = exported.to.ends_with(".safetensors");
+  check(!(named_weights && exported.format == ExportFormat::onnx) &&
+            !(named_onnx && exported.format == ExportFormat::safetensors),
+        ExitCode::usage,
+        "--to {} has the extension of another format than --format {}; remove --format or rename the file", exported.to,
+        to_string(exported.format));
+  check(options.command != "export" || exported.format != ExportFormat::automatic || named_onnx || named_weights,
+        ExitCode::usage, "--to {} ends in neither .onnx nor .safetensors; rename it or set --format", exported.to);
+  check(!exported.fold_batch_norm || format_of(exported) == ExportFormat::onnx, ExitCode::usage,
+        "--fold-batch-norm requires --format onnx; a safetensors file contains every layer");
+}
+
+void check_augmentation(const DataOptions& data) {
+  const std::vector<int>& rand_augment = data.rand_augment;
+  check(rand_augment.empty() ||
+            (rand_augment.size() == 2 && rand_augment[0] > 0 && rand_augment[0] <= 14 && rand_augment[1] <= 30),
+        ExitCode::usage,
+        "--rand-augment requires a number of operations from 1 to 14 and a magnitude from 0 to 30, such as 2,9");
+  check(data.random_crop_fill == CropFill::black || data.random_crop_padding > 0, ExitCode::usage,
+        "--random-crop-fill requires --random-crop-padding > 0");
+  check(data.mixup_per == MixPer::sample || mixes(data), ExitCode::usage, "--mixup-per requires --mixup or --cutmix");
+}
+
+void check_gpu_description(const Options& options) {
+  const DeviceOptions& device = options.device;
+  check(device.gpu_description.empty() || options.command == "plan", ExitCode::usage,
+        "--gpu-description applies to the command plan only: nothing runs on a GPU that is only described");
+  check(device.gpu_description.empty() || device.device != DeviceChoice::cpu, ExitCode::usage,
+        "--gpu-description has no effect with --device cpu; remove one of the two");
+}
+
+}  // namespace
+
+void check_combinations(const Options& options) {
+  const OptimizerOptions& o = options.optimizer;
+  check_optimizer(o);
+  check_schedule(o);
+  check_progressive(options.data);
+  check_loss_scale(options);
+  check(o.warmup_epochs <= o.epochs, ExitCode::usage, "--warmup-epochs {} is greater than --epochs {}", o.warmup_epochs,
+        o.epochs);
+  check(!options.model.new_classifier || !options.model.init_from.empty() || options.model.model.ends_with(".onnx"),
+        ExitCode::usage,
+        "--new-classifier requires --init-from or --model FILE.onnx, which initializes the other layers");
+  check(!options.model.sync_batch_norm || !options.batch.balance, ExitCode::usage,
+        "--sync-batch-norm requires one logical shard per rank, --balance on more of them");
+  check(!options.batch.balance || options.device.steps_in_flight <= 1, ExitCode::usage,
+        "--balance on cannot be combined with --steps-in-flight of more than 1, as shards are moved between steps; "
+        "remove one of the two");
+  if (splits_linear(options.distributed)) check_split_linear(options);
+  if (options.distributed.pipeline > 1) check_pipeline(options);
+  check_export(options);
+  check_augmentation(options.data);
+  check_gpu_description(options);
+  check_batch_choice(options.batch);
 }
 
 }  // namespace ddp

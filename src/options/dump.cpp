@@ -14,7 +14,7 @@ std::string dump_config(const Options& options) {
       if (spec.topic != topic.name || spec.command_line_only) continue;
       const auto value = spec.get(options);
       const std::string line = value ? fmt::format("{} = {}", spec.key, *value) : fmt::format("# {} =", spec.key);
-      text += fmt::format("{:<30} # {}\n", line, spec.help);
+      text += fmt::format("{:<30} # {}\n", line, whole_help(spec));
     }
   }
   text += fmt::format("\n{}\n", kConfigEnd);

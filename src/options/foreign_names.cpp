@@ -196,14 +196,14 @@ constexpr auto kForeignNames = std::to_array<ForeignNames>({
     {"", "there are no learning rates by layer; use --lr-for PATTERN=X,... for those of parameters",
      "layer-decay layer-decay-min-scale layer-decay-no-opt-scale llrd layer-lr-decay lr-backbone "
      "backbone-lr"},
-    {"", "there is no such schedule; --help optimizer lists those of --schedule",
+    {"", "there is no such schedule; --help schedule lists those of --schedule",
      "lr-noise lr-noise-pct lr-noise-std lr-cycle-mul lr-cycle-decay lr-cycle-limit lr-k-decay t-0 t-mult "
      "t-mul cycle-limit restarts num-cycles three-phase end-factor total-iters mode lr-min-rate"},
     {"", "a gradient is not clipped in other ways than by --clip-norm and --clip-value",
      "clip-mode gradient-clip-algorithm agc adaptive-gradient-clipping"},
     {"", "an image is in each epoch once; there is no repeated augmentation",
      "aug-repeats ra-sampler ra-reps repeated-aug repeated-augmentation epoch-repeats aug-splits resplit"},
-    {"", "there is no such augmentation; --help data lists those that there are",
+    {"", "there is no such augmentation; --help augmentation lists those that there are",
      "vflip vertical-flip grayscale-prob gaussian-blur-prob color-jitter-prob augmix-severity "
      "rotation-range width-shift-range height-shift-range zoom-range shear-range rotation three-augment "
      "scale ratio cutmix-minmax mixup-prob mixup-switch-prob mixup-off-epoch mixup-off no-aug remode "
@@ -312,14 +312,6 @@ constexpr auto kForeignValues = std::to_array<std::pair<std::string_view, std::s
     {"gray", "1"},
     {"linear", "polynomial"},
 });
-
-bool has_word(std::string_view words, std::string_view word) {
-  for (std::size_t at = words.find(word); at != std::string_view::npos; at = words.find(word, at + 1)) {
-    const std::size_t end = at + word.size();
-    if ((at == 0 || words[at - 1] == ' ') && (end == words.size() || words[end] == ' ')) return true;
-  }
-  return false;
-}
 
 std::string letters_of(std::string_view text) {
   std::string letters;

@@ -23,6 +23,7 @@ namespace {
 namespace po = boost::program_options;
 
 using Table = std::vector<OptionSpec>;
+using Commands = std::span<const CommandSpec>;
 
 constexpr std::size_t kMaxFileBytes = 1 << 20;
 
@@ -35,8 +36,8 @@ struct Setting {
 };
 
 struct CommandLine {
-  std::string command = "train";
-  std::vector<std::string> folders;  // behind the command
+  const CommandSpec* command = nullptr;  // null: none is given, which means train
+  std::vector<std::string> folders;      // behind the command
   std::vector<Setting> settings;
 };
 
@@ -69,20 +70,9 @@ po::options_description describe(const Table& table) {
   return description;
 }
 
-bool is_command(std::string_view word) {
-  const std::span<const CommandSpec> commands = command_table();
-  return std::any_of(commands.begin(), commands.end(),
-                     [word](const CommandSpec& command) { return command.name == word; });
-}
-
-bool is_topic(std::string_view word) {
-  const std::span<const OptionTopic> topics = option_topics();
-  return std::any_of(topics.begin(), topics.end(), [word](const OptionTopic& topic) { return topic.name == word; });
-}
-
 // The command line with the implied values made explicit: `--nesterov` becomes `--nesterov=on`, `--overlap off` becomes
 // `--overlap=off`.
-std::vector<std::string> complete_words(const Table& table, std::span<const char* const> args) {
+std::vector<std::string> complete_words(const Table& table, Commands commands, std::span<const char* const> args) {
   std::vector<std::string> words;
   for (std::size_t i = 0; i < args.size(); ++i) {
     std::string word = args[i];
@@ -90,8 +80,8 @@ std::vector<std::string> complete_words(const Table& table, std::span<const char
     const OptionSpec* spec = word.starts_with("--") ? find_option(table, std::string_view(word).substr(2)) : nullptr;
     if (spec != nullptr && !spec->bare.empty()) {
       const std::string_view next = i + 1 < args.size() ? args[i + 1] : "";
-      // `--help bench` means the topic; `--nesterov eval` the command.
-      const bool is_value = !is_command(next) || (spec->key == "help" && is_topic(next));
+      // `--help eval` means the page; `--nesterov eval` the command.
+      const bool is_value = spec->key == "help" || find_command(commands, next) == nullptr;
       const bool has_value = !next.empty() && !next.starts_with('-') && is_value;
       word += "=" + (has_value ? std::string(next) : spec->bare);
       if (has_value) ++i;
@@ -105,20 +95,20 @@ std::vector<std::string> complete_words(const Table& table, std::span<const char
   usage_error(fmt::format("unknown option {} on the command line; {}", shown(word), key_advice(table, word)));
 }
 
-std::string known_command(const std::string& word) {
-  if (is_command(word)) return word;
+const CommandSpec& known_command(Commands commands, const std::string& word) {
+  if (const CommandSpec* known = find_command(commands, word)) return *known;
   std::vector<std::string> names;
-  for (const CommandSpec& command : command_table()) names.emplace_back(command.name);
+  for (const CommandSpec& command : commands) names.emplace_back(command.name);
   const std::string meant = nearest(word, names);
   usage_error(fmt::format("unknown command '{}'; {}the commands are {}; options start with --", shown(word),
                           meant.empty() ? "" : fmt::format("did you mean {}? ", meant), join(names)));
 }
 
-po::parsed_options split_command_line(const Table& table, std::span<const char* const> args) {
+po::parsed_options split_command_line(const Table& table, Commands commands, std::span<const char* const> args) {
   const po::options_description description = describe(table);
   namespace style = po::command_line_style;
   try {
-    return po::command_line_parser(complete_words(table, args))
+    return po::command_line_parser(complete_words(table, commands, args))
         .options(description)
         .style(style::unix_style & ~style::allow_guessing)
         .allow_unregistered()
@@ -133,31 +123,18 @@ po::parsed_options split_command_line(const Table& table, std::span<const char* 
   }
 }
 
-// Runs in one report; their lines have eight colours.
-constexpr std::size_t kMostReported = 8;
-
-// How many folders a command takes beside its options.
-std::size_t most_folders(const std::string& command) {
-  if (command == "report") return kMostReported;
-  if (command == "compare") return 2;
-  return command == "replay" || command == "explain" ? 1 : 0;
-}
-
-CommandLine read_command_line(const Table& table, std::span<const char* const> args) {
+CommandLine read_command_line(const Table& table, Commands commands, std::span<const char* const> args) {
   CommandLine result;
-  bool has_command = false;
-  for (const po::option& option : split_command_line(table, args).options) {
+  for (const po::option& option : split_command_line(table, commands, args).options) {
     if (option.position_key >= 0) {
       for (const std::string& word : option.value) {
-        if (has_command && result.folders.size() < most_folders(result.command)) {
+        if (result.command == nullptr && !commands.empty()) {
+          result.command = &known_command(commands, word);
+        } else if (result.command != nullptr && result.folders.size() < result.command->folders.most) {
           result.folders.push_back(word);
-          continue;
-        }
-        if (has_command) {
+        } else {
           usage_error(fmt::format("unexpected '{}' on the command line; options start with --", shown(word)));
         }
-        result.command = known_command(word);
-        has_command = true;
       }
       continue;
     }
@@ -260,101 +237,21 @@ void apply_settings(const std::vector<Setting>& settings, Options& options) {
   }
 }
 
-// The commands that read an option; empty: all that train or plan.
-std::vector<std::string> commands_of(const OptionSpec& spec) {
-  if (spec.key == "to") return {"export", "report", "scaling"};
-  if (spec.key == "run" || spec.key == "checkpoint") return {"export", "eval"};
-  if (!is_command(spec.topic)) return {};
-  return {std::string(spec.topic)};
-}
-
-// Rejects options of single commands with other commands, where they would have no effect.
-void check_command(const CommandLine& command_line) {
+// Rejects options of single commands with other commands, where they would have no effect, and a wrong number of folders.
+void check_command(const CommandLine& command_line, Commands commands) {
+  const CommandSpec* command = command_line.command;
   for (const Setting& setting : command_line.settings) {
-    const std::vector<std::string> commands = commands_of(*setting.spec);
-    if (commands.empty() || std::find(commands.begin(), commands.end(), command_line.command) != commands.end())
-      continue;
-    const std::vector<std::string> first(commands.begin(), commands.end() - 1);
-    usage_error(fmt::format("--{} applies to the {} {}{}{} only{}", setting.spec->key,
-                            first.empty() ? "command" : "commands", join(first), first.empty() ? "" : " and ",
-                            commands.back(),
-                            setting.spec->key == "checkpoint" ? "; to resume from a checkpoint, use --resume" : ""));
+    const OptionSpec& spec = *setting.spec;
+    if (spec.topic != kCommandTopic || (command != nullptr && has_word(command->options, spec.key))) continue;
+    const std::vector<std::string> names = names_with(commands, spec.key);
+    if (names.empty()) continue;
+    const std::vector<std::string> first(names.begin(), names.end() - 1);
+    usage_error(fmt::format("--{} applies to the {} {}{}{} only{}", spec.key, first.empty() ? "command" : "commands",
+                            join(first), first.empty() ? "" : " and ", names.back(),
+                            spec.key == "checkpoint" ? "; to resume from a checkpoint, use --resume" : ""));
   }
-}
-
-void check_split_linear(const Options& options) {
-  check(
-      !options.optimizer.deterministic, ExitCode::usage,
-      "--split-linear cannot be combined with --deterministic: gradients of activations are summed over the ranks, and "
-      "the bits depend on their number; remove one of the two");
-  check(options.optimizer.optimizer != UpdateRule::muon, ExitCode::usage,
-        "--split-linear cannot be combined with --optimizer muon, which updates whole weights; remove one of the two");
-  check(!options.batch.balance, ExitCode::usage,
-        "--split-linear requires as many logical shards on each rank, but --balance moves them; remove one of the two");
-}
-
-void check_pipeline(const Options& options) {
-  const std::string& command = options.command;
-  check(command != "bench" && command != "check" && command != "scaling" && command != "explain", ExitCode::usage,
-        "--pipeline applies to the commands train, sweep and plan only; remove it");
-  const auto refuse = [](bool given, std::string_view option, std::string_view reason) {
-    check(!given, ExitCode::usage, "--pipeline cannot be combined with {}, {}; remove one of the two", option, reason);
-  };
-  refuse(splits_linear(options.distributed), "--split-linear", "which divides the same ranks in another way");
-  refuse(options.model.sync_batch_norm, "--sync-batch-norm", "as the shards of a replica are not at a layer together");
-  refuse(options.batch.balance, "--balance on", "as all stages of a replica process the same shards");
-  refuse(options.data.progressive_size.has_value(), "--progressive-size", "which has a network for each size");
-  refuse(options.device.steps_in_flight > 1, "--steps-in-flight of more than 1", "as the stages wait for each other");
-}
-
-void check_combinations(const Options& options) {
-  const OptimizerOptions& o = options.optimizer;
-  check_optimizer(o);
-  check_schedule(o);
-  check_progressive(options.data);
-  check_loss_scale(options);
-  check(o.warmup_epochs <= o.epochs, ExitCode::usage, "--warmup-epochs {} is greater than --epochs {}", o.warmup_epochs,
-        o.epochs);
-  check(!options.model.new_classifier || !options.model.init_from.empty() || options.model.model.ends_with(".onnx"),
-        ExitCode::usage,
-        "--new-classifier requires --init-from or --model FILE.onnx, which initializes the other layers");
-  check(!options.model.sync_batch_norm || !options.batch.balance, ExitCode::usage,
-        "--sync-batch-norm requires one logical shard per rank, --balance on more of them");
-  check(!options.batch.balance || options.device.steps_in_flight <= 1, ExitCode::usage,
-        "--balance on cannot be combined with --steps-in-flight of more than 1, as shards are moved between steps; "
-        "remove "
-        "one of the two");
-  if (splits_linear(options.distributed)) check_split_linear(options);
-  if (options.distributed.pipeline > 1) check_pipeline(options);
-  check(options.command != "export" || !options.exported.to.empty(), ExitCode::usage,
-        "export requires --to FILE, the output file");
-  const ExportOptions& exported = options.exported;
-  const bool named_onnx = exported.to.ends_with(".onnx");
-  const bool named_weights = exported.to.ends_with(".safetensors");
-  check(!(named_weights && exported.format == ExportFormat::onnx) &&
-            !(named_onnx && exported.format == ExportFormat::safetensors),
-        ExitCode::usage,
-        "--to {} has the extension of another format than --format {}; remove --format or rename the file", exported.to,
-        to_string(exported.format));
-  check(options.command != "export" || exported.format != ExportFormat::automatic || named_onnx || named_weights,
-        ExitCode::usage, "--to {} ends in neither .onnx nor .safetensors; rename it or set --format", exported.to);
-  check(!exported.fold_batch_norm || format_of(exported) == ExportFormat::onnx, ExitCode::usage,
-        "--fold-batch-norm requires --format onnx; a safetensors file contains every layer");
-  const std::vector<int>& rand_augment = options.data.rand_augment;
-  check(rand_augment.empty() ||
-            (rand_augment.size() == 2 && rand_augment[0] > 0 && rand_augment[0] <= 14 && rand_augment[1] <= 30),
-        ExitCode::usage,
-        "--rand-augment requires a number of operations from 1 to 14 and a magnitude from 0 to 30, such as 2,9");
-  check(options.data.random_crop_fill == CropFill::black || options.data.random_crop_padding > 0, ExitCode::usage,
-        "--random-crop-fill requires --random-crop-padding > 0");
-  check(options.data.mixup_per == MixPer::sample || mixes(options.data), ExitCode::usage,
-        "--mixup-per requires --mixup or --cutmix");
-  const DeviceOptions& device = options.device;
-  check(device.gpu_description.empty() || options.command == "plan", ExitCode::usage,
-        "--gpu-description applies to the command plan only: nothing runs on a GPU that is only described");
-  check(device.gpu_description.empty() || device.device != DeviceChoice::cpu, ExitCode::usage,
-        "--gpu-description has no effect with --device cpu; remove one of the two");
-  check_batch_choice(options.batch);
+  if (command == nullptr || command_line.folders.size() >= command->folders.least) return;
+  usage_error(fmt::format("{} requires {}, such as: {}", command->name, command->folders.what, command->example));
 }
 
 bool is_batch_size(std::string_view key) {
@@ -363,26 +260,18 @@ bool is_batch_size(std::string_view key) {
 
 }  // namespace
 
-Options parse_options(std::span<const char* const> args) {
-  const Table table = option_table();
-  const CommandLine command_line = read_command_line(table, args);
+Options parse_options(std::span<const char* const> args, std::span<const CommandSpec> commands) {
+  const Table table = option_table(commands);
+  const CommandLine command_line = read_command_line(table, commands, args);
   Options given;
-  given.command = command_line.command;
+  if (command_line.command != nullptr) given.command = command_line.command->name;
   apply_settings(command_line.settings, given);
-  if (given.help && given.help_topic.empty() && is_topic(given.command)) given.help_topic = given.command;
+  if (given.help && given.help_topic.empty() && command_line.command != nullptr) given.help_topic = given.command;
   if (given.help || given.version) return given;
-  check_command(command_line);
-  check(command_line.command != "compare" || command_line.folders.size() == 2, ExitCode::usage,
-        "compare requires the folders of two runs, such as: ddp_train compare runs/a runs/b");
-  check(command_line.command != "report" || !command_line.folders.empty(), ExitCode::usage,
-        "report requires the folders of one or several runs, such as: ddp_train report runs/a runs/b");
-  check(command_line.command != "explain" || !command_line.folders.empty(), ExitCode::usage,
-        "explain requires the folder of a run, such as: ddp_train explain runs/lenet-mnist");
-  check(command_line.command != "replay" || !command_line.folders.empty(), ExitCode::usage,
-        "replay requires the folder that a run wrote about a step, such as: ddp_train replay RUN/nonfinite-7");
+  check_command(command_line, commands);
 
   Options options;
-  options.command = command_line.command;
+  options.command = given.command;
   options.folders = command_line.folders;
   std::vector<Setting> from_file;
   if (!given.run.config.empty()) {
@@ -400,7 +289,6 @@ Options parse_options(std::span<const char* const> args) {
   const auto note = [&](const Setting& setting) { options.given.keys.emplace_back(setting.spec->key); };
   std::for_each(from_file.begin(), from_file.end(), note);
   std::for_each(command_line.settings.begin(), command_line.settings.end(), note);
-  check(!options.json || options.command == "eval", ExitCode::usage, "--json applies to the command eval only");
   check_combinations(options);
   BatchOptions& batch = options.batch;
   if (!batch.global_batch && !batch.batch_per_rank && !batch.batch_size) batch.global_batch = kDefaultGlobalBatch;
@@ -413,9 +301,9 @@ Options with_stored_run(const Options& given, const std::string& config) {
   // Which weights to start from and how a batch is divided matter to training only.
   constexpr auto kNotTaken = std::to_array<std::string_view>(
       {"init-from", "new-classifier", "logical-shards", "balance", "sync-batch-norm", "resume", "run", "checkpoint"});
+  constexpr std::string_view kStored = "model data augmentation batch optimizer parameters schedule training";
   const auto taken = [&](const OptionSpec& spec) {
-    const bool described = spec.topic == "model" || spec.topic == "data" || spec.topic == "batch" ||
-                           spec.topic == "optimizer" || spec.topic == "schedule" || spec.key == "eval-views";
+    const bool described = has_word(kStored, spec.topic) || spec.key == "eval-views";
     return described && std::find(kNotTaken.begin(), kNotTaken.end(), spec.key) == kNotTaken.end() &&
            !given.given.has(spec.key);
   };

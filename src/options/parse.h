@@ -1,6 +1,6 @@
 // Parses the command line and a configuration file into Options, and writes Options as such a file.
 //
-//   const Options options = parse_options({argv + 1, argv + argc});
+//   const Options options = parse_options({argv + 1, argv + argc}, command_table());
 //   std::ofstream("run.cfg") << dump_config(options);   // parses back to the same options
 //
 // A configuration file holds lines `key = value` and comments from # to the end of a line. The command line is
@@ -11,16 +11,17 @@
 #include <string>
 #include <string_view>
 
+#include "options/command.h"
 #include "options/options.h"
 
 namespace ddp {
 
-// `args` are the arguments after the program name. Sets the default global batch if no batch size is given. With --help
-// or --version the configuration file is not read.
+// `args` are the arguments after the program name; without `commands` these are options only, for train. Sets the default
+// global batch if no batch size is given. With --help or --version the configuration file is not read.
 // Throws Error(usage) for an unknown key or command (suggesting the nearest known one), an empty, malformed or
 // out-of-range value, a key set twice in the file, a file that is unreadable, truncated or without options, and
 // contradictory options.
-Options parse_options(std::span<const char* const> args);
+Options parse_options(std::span<const char* const> args, std::span<const CommandSpec> commands = {});
 
 // For a command on a checkpoint: `given` with what the run's configuration says about model, data, batch and optimizer where
 // the user has given nothing else. `config` is TrainingState::config; keys that this version does not know are ignored.
@@ -44,11 +45,11 @@ inline constexpr std::string_view kConfigEnd = "# End of the options of ddp_trai
 // allowed on the command line only (--config, --dump-config, --help, --version).
 std::string dump_config(const Options& options);
 
-// The help text of a topic. "" selects the common options, "all" all topics, and "markdown" the contents of
-// docs/options.md. Throws Error(usage) for an unknown topic.
-std::string help_text(std::string_view topic);
+// A page of --help: of a topic or a command. "" selects the overview, "all" all topics, and "markdown" the contents of
+// docs/options.md. Throws Error(usage) for an unknown page.
+std::string help_text(std::string_view page, std::span<const CommandSpec> commands);
 
 // All commands and options as a page of Markdown.
-std::string options_markdown();
+std::string options_markdown(std::span<const CommandSpec> commands);
 
 }  // namespace ddp

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "options/command.h"
 #include "options/effects.h"
 #include "options/options.h"
 
@@ -26,16 +27,16 @@ class BadValue : public std::runtime_error {
 
 struct OptionSpec {
   std::string_view topic;  // "optimizer"
+  std::string_view group;  // the choices with which it has an effect: "--optimizer adam, adamw, lamb"; empty: any
   std::string_view key;    // "weight-decay"
   char letter = '\0';      // 'b' for -b
   std::string value_name;  // "NUMBER", "ring|tree|root"; empty if the option takes no value
   std::string allowed;     // for error messages: "a number from 0 to 1"
   std::string range;       // for --help: "0 to 1"; empty if value_name is sufficient
-  std::string_view help;   // one line
+  std::string_view help;   // one line, without the group
   std::string unset;       // the default if get() returns nothing: "runs/MODEL-DATASET"
   std::string bare;        // the value if given without one on the command line; empty: a value is required
   bool command_line_only = false;
-  bool common = false;  // listed by --help without a topic
   // Which numbers of a step the option changes; nullopt: not specified, which a test reports.
   std::optional<OptionEffects> effects = std::nullopt;
 
@@ -45,19 +46,19 @@ struct OptionSpec {
   std::function<std::optional<std::string>(const Options& options)> get;
 };
 
-std::vector<OptionSpec> option_table();
+// With commands, --help accepts their names.
+std::vector<OptionSpec> option_table(std::span<const CommandSpec> commands = {});
 
 struct OptionTopic {
   std::string_view name;
   std::string_view title;
 };
+// The options of single commands have the last topic.
+inline constexpr std::string_view kCommandTopic = "commands";
 std::span<const OptionTopic> option_topics();
 
-struct CommandSpec {
-  std::string_view name;
-  std::string_view help;
-};
-std::span<const CommandSpec> command_table();
+// The help of an option outside of its group: "--optimizer rmsprop: decay rate of ...".
+std::string whole_help(const OptionSpec& spec);
 
 // The spec of `key` (without dashes), or nullptr.
 const OptionSpec* find_option(std::span<const OptionSpec> table, std::string_view key);

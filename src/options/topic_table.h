@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,12 +34,20 @@ struct Unwrapped<std::optional<T>> {
   using type = T;
 };
 
+// No upper bound.
+inline constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
+// Batches and shards stay below 2^31, so that products with the number of ranks cannot overflow.
+inline constexpr std::int64_t kMaxBatch = std::numeric_limits<std::int32_t>::max();
+
 // Options of one topic, whose values are in the member `group` of Options.
 template <class Group>
 class TopicTable {
  public:
   TopicTable(std::vector<OptionSpec>& table, std::string_view topic, Group Options::*group)
       : table_(table), topic_(topic), group_(group) {}
+
+  // The options that follow have an effect with these choices only: "--optimizer adam, adamw, lamb"; empty: with any.
+  void begin_group(std::string_view choices) { choices_ = choices; }
 
   template <class T>
   OptionSpec& integer(std::string_view key, T Group::*member, std::int64_t low, std::int64_t high,
@@ -290,6 +299,7 @@ class TopicTable {
   OptionSpec& add(std::string_view key, std::string value_name, std::string_view help) {
     OptionSpec& spec = table_.emplace_back();
     spec.topic = topic_;
+    spec.group = choices_;
     spec.key = key;
     spec.value_name = std::move(value_name);
     spec.help = help;
@@ -298,6 +308,7 @@ class TopicTable {
 
   std::vector<OptionSpec>& table_;
   std::string_view topic_;
+  std::string_view choices_;
   Group Options::*group_;
 };
 

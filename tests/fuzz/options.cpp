@@ -1,6 +1,7 @@
 // Configuration files, and command lines with one argument per line.
 #include <sstream>
 
+#include "commands/commands.h"
 #include "fuzz.h"
 #include "options/parse.h"
 
@@ -12,7 +13,7 @@ void check_round_trip(const ddp::Options& options) {
   file.assign(ddp::dump_config(options));
   const std::string path = file.path().string();
   const std::vector<const char*> args = {options.command.c_str(), "--config", path.c_str()};
-  ddp::Options again = ddp::parse_options(args);
+  ddp::Options again = ddp::parse_options(args, ddp::command_table());
   again.run.config = options.run.config;
   ddp::fuzz::require(again == options, "options come back from --dump-config as others:\n" + ddp::dump_config(options));
 }
@@ -25,7 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   file.assign(text);
   const std::string path = file.path().string();
   const std::vector<const char*> args = {"--config", path.c_str()};
-  ddp::fuzz::parses([&] { check_round_trip(ddp::parse_options(args)); });
+  ddp::fuzz::parses([&] { check_round_trip(ddp::parse_options(args, ddp::command_table())); });
 
   std::vector<std::string> words;
   std::istringstream lines(text);
@@ -36,6 +37,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (word.find("config") != std::string::npos) return 0;
     pointers.push_back(word.c_str());
   }
-  ddp::fuzz::parses([&] { (void)ddp::dump_config(ddp::parse_options(pointers)); });
+  ddp::fuzz::parses([&] { (void)ddp::dump_config(ddp::parse_options(pointers, ddp::command_table())); });
   return 0;
 }

@@ -287,7 +287,7 @@ TEST(Parse, EvalAndExportNameCheckpointsAlike) {
       std::vector<const char*> args = {command};
       if (std::string(command) == "export") args.insert(args.end(), {"--to", "x.onnx"});
       args.insert(args.end(), more.begin(), more.end());
-      return chosen_checkpoint(parse_options(args));
+      return chosen_checkpoint(parse_options(args, command_table()));
     };
     EXPECT_EQ(chosen({"--run", "r"}), "r");
     EXPECT_EQ(chosen({"--run", "r", "--checkpoint", "best"}), "r/best");
@@ -295,45 +295,6 @@ TEST(Parse, EvalAndExportNameCheckpointsAlike) {
     EXPECT_EQ(chosen({"--resume", "r/best"}), "r/best");
     EXPECT_EQ(chosen({"--checkpoint", "r/checkpoints/step-00000008"}), "r/checkpoints/step-00000008");
   }
-}
-
-TEST(Help, CommandsWithATopicOfTheirOwnShowIt) {
-  EXPECT_EQ(parse({"--help", "bench"}).help_topic, "bench");
-  EXPECT_EQ(parse({"--help", "export"}).help_topic, "export");
-  EXPECT_EQ(parse({"export", "--help"}).help_topic, "export");
-  EXPECT_EQ(parse({"eval", "--help"}).help_topic, "");
-}
-
-TEST(Help, IsAskedForByTopic) {
-  EXPECT_TRUE(parse({"--help"}).help);
-  EXPECT_EQ(parse({"--help", "model"}).help_topic, "model");
-  EXPECT_EQ(parse({"-h", "model"}).help_topic, "model");
-  EXPECT_EQ(parse({"eval", "--help=batch"}).help_topic, "batch");
-  const Options options = parse({"--help", "eval"});
-  EXPECT_TRUE(options.help);
-  EXPECT_EQ(options.command, "eval");
-  EXPECT_THAT(usage_message({"--help", "modle"}), HasSubstr("one of run, model, device"));
-  // Neither depends on other options being valid.
-  EXPECT_TRUE(parse({"--help", "--config", "/nonexistent"}).help);
-  EXPECT_TRUE(parse({"--version", "--config", "/nonexistent"}).version);
-}
-
-TEST(Help, ATopicListsItsOptionsAndAllListsEvery) {
-  const std::string all = help_text("all");
-  for (const OptionSpec& spec : option_table()) {
-    const std::string key = "--" + std::string(spec.key);
-    EXPECT_THAT(all, HasSubstr(key));
-    EXPECT_THAT(help_text(spec.topic), HasSubstr(key));
-    EXPECT_FALSE(spec.help.empty()) << key;
-  }
-  EXPECT_THAT(help_text("batch"), Not(HasSubstr("--dataset")));
-  for (const std::string& page : {all, help_text("")}) {
-    std::istringstream lines(page);
-    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
-  }
-  for (const OptionTopic& topic : option_topics())
-    EXPECT_THAT(help_text(""), HasSubstr("  " + std::string(topic.name)));
-  EXPECT_THROW(help_text("nothing"), Error);
 }
 
 TEST(Table, KeysAreUniqueAndInAKnownTopic) {

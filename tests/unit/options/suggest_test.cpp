@@ -120,11 +120,6 @@ constexpr Published kPublished[] = {
      "horizontal-flip=random-flip cosine=schedule adamw=optimizer AMP=precision Learning_Rate=lr"},
 };
 
-std::vector<std::string> words_of(const std::string& text) {
-  std::istringstream stream(text);
-  return {std::istream_iterator<std::string>(stream), {}};
-}
-
 // The keys of the options that an advice names.
 std::vector<std::string> named_options(const std::string& text) {
   std::vector<std::string> keys;
@@ -166,7 +161,7 @@ TEST(Suggest, ForeignNamesAreConsistent) {
     EXPECT_TRUE(each.key.empty() || find_option(table, each.key) != nullptr) << each.key;
     EXPECT_FALSE(each.key.empty() && each.advice.empty()) << each.names;
     EXPECT_EQ(each.advice.find('\n'), std::string_view::npos);
-    for (const std::string& name : words_of(std::string(each.names))) {
+    for (const std::string& name : words_of(each.names)) {
       EXPECT_TRUE(seen.insert(name).second) << name << " is listed twice";
       EXPECT_EQ(name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-"), std::string::npos) << name;
     }

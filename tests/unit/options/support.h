@@ -6,19 +6,28 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
+#include "commands/commands.h"
 #include "options/parse.h"
 
 namespace ddp {
+
+inline std::vector<std::string> words_of(std::string_view text) {
+  std::istringstream stream{std::string(text)};
+  return {std::istream_iterator<std::string>(stream), {}};
+}
 
 inline Options parse(const std::vector<std::string>& words) {
   std::vector<const char*> args;
   args.reserve(words.size());
   for (const std::string& word : words) args.push_back(word.c_str());
-  return parse_options(args);
+  return parse_options(args, command_table());
 }
 
 // Returns the message of the usage error of parsing `words`; if there is none, the test fails and the result is "".
