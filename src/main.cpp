@@ -12,7 +12,7 @@
 #include "commands/commands.h"
 #include "job/report.h"
 #include "job/spin_limit.h"
-#include "metrics/terminal.h"
+#include "metrics/display/terminal.h"
 #include "options/parse.h"
 
 namespace {

@@ -1,4 +1,4 @@
-// How far a long piece of work before the first step is, for people who wait; metrics/waiting_lines.h shows it.
+// How far a long piece of work before the first step is, for people who wait; metrics/display/waiting_lines.h shows it.
 //
 //   const SetUpProgress progress("timing kernels", 40);   // then, after each:
 //   progress.advance();                                   // set_up_progress() is "timing kernels, 12 of 40"

@@ -16,7 +16,7 @@ namespace ddp {
 struct Evaluation {
   double loss = 0;
   double accuracy = 0;  // 0 to 1
-  // Left out by older versions; see EvalRecord in metrics/run_log.h.
+  // Left out by older versions; see EvalRecord in metrics/logs/run_log.h.
   std::optional<double> top5_accuracy = std::nullopt;
   std::vector<double> class_accuracy = {};                // NaN: no samples
   std::vector<std::vector<std::int64_t>> confusion = {};  // [class][answer]

@@ -16,7 +16,7 @@
 #include "checkpoint/state.h"
 #include "commands/commands.h"
 #include "job/report.h"
-#include "metrics/read_log.h"
+#include "metrics/logs/read_log.h"
 #include "metrics/timing.h"
 #include "options/effects.h"
 #include "options/parse.h"

@@ -17,7 +17,7 @@
 #include "commands/commands.h"
 #include "commands/ranks.h"
 #include "job/report.h"
-#include "metrics/evaluation_text.h"
+#include "metrics/display/evaluation_text.h"
 #include "options/parse.h"
 #include "train/evaluator.h"
 #include "train/model_source.h"

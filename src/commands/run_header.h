@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "commands/ranks.h"
-#include "metrics/console.h"
+#include "metrics/display/console.h"
 #include "run_folder/run_folder.h"
 #include "train/experiment.h"
 #include "train/trainer.h"

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "metrics/read_log.h"
+#include "metrics/logs/read_log.h"
 #include "options/effects.h"
 
 namespace ddp {

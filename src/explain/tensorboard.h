@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "metrics/log_file.h"
-#include "metrics/run_log.h"
+#include "metrics/logs/log_file.h"
+#include "metrics/logs/run_log.h"
 
 namespace ddp {
 

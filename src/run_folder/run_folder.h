@@ -24,7 +24,7 @@
 #include "checkpoint/evaluation.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/writer.h"
-#include "metrics/run_log.h"
+#include "metrics/logs/run_log.h"
 #include "run_folder/background_save.h"
 #include "run_folder/run_lock.h"
 

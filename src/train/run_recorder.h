@@ -14,8 +14,8 @@
 
 #include "data/pipeline/loader.h"
 #include "gradients/reducer.h"
+#include "metrics/logs/run_log.h"
 #include "metrics/recorder.h"
-#include "metrics/run_log.h"
 #include "metrics/timing.h"
 #include "run_folder/run_folder.h"
 #include "train/experiment.h"

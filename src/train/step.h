@@ -80,7 +80,7 @@ struct StepInput {
   Request request;
 };
 
-// Hashes that tell where two runs differ (StepRecord in metrics/run_log.h). Those of samples and pixels are sums over the
+// Hashes that tell where two runs differ (StepRecord in metrics/logs/run_log.h). Those of samples and pixels are sums over the
 // samples of all ranks, and independent of the number of ranks.
 struct StepHashes {
   std::uint64_t samples = 0;

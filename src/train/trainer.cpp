@@ -12,7 +12,7 @@
 #include "base/position.h"
 #include "base/text.h"
 #include "job/joint_error.h"
-#include "metrics/read_log.h"
+#include "metrics/logs/read_log.h"
 #include "train/fingerprint.h"
 #include "train/open_device.h"
 

@@ -19,7 +19,7 @@
 #include "comm/communicator.h"
 #include "gradients/reducer.h"
 #include "job/signals.h"
-#include "metrics/console.h"
+#include "metrics/display/console.h"
 #include "metrics/outliers.h"
 #include "metrics/phases.h"
 #include "optim/schedule.h"

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "metrics/read_log.h"
+#include "metrics/logs/read_log.h"
 #include "train/trainer.h"
 
 namespace ddp {

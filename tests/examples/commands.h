@@ -6,7 +6,7 @@
 
 #include "commands/ranks.h"
 #include "commands/sweep_group.h"
-#include "metrics/console.h"
+#include "metrics/display/console.h"
 #include "metrics/timing.h"
 #include "run_folder/run_folder.h"
 #include "train/experiment.h"

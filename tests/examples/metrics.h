@@ -4,7 +4,7 @@
 #include <span>
 
 #include "base/set_up_progress.h"
-#include "metrics/console.h"
+#include "metrics/display/console.h"
 #include "metrics/timing.h"
 
 namespace ddp::metrics_examples {

@@ -20,7 +20,7 @@
 #include "comm/gpu_module.h"
 #include "job/mpi_session.h"
 #include "machine/topology.h"
-#include "metrics/console.h"
+#include "metrics/display/console.h"
 #include "options/options.h"
 
 namespace ddp {

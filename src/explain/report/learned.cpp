@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "explain/report/chart.h"
 #include "explain/report/page.h"
-#include "metrics/evaluation_text.h"
+#include "metrics/display/evaluation_text.h"
 
 namespace ddp {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "explain/verdict.h"
-#include "metrics/read_log.h"
+#include "metrics/logs/read_log.h"
 
 namespace ddp {
 

@@ -1,4 +1,4 @@
-#include "metrics/console.h"
+#include "metrics/display/console.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

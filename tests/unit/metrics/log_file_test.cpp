@@ -1,4 +1,4 @@
-#include "metrics/log_file.h"
+#include "metrics/logs/log_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "metrics/run_log.h"
+#include "metrics/logs/run_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <random>
 #include <sstream>
 
-#include "metrics/read_log.h"
+#include "metrics/logs/read_log.h"
 #include "support/child.h"
 #include "support/errors.h"
 #include "support/temporary_folder.h"

@@ -1,4 +1,4 @@
-#include "metrics/time_summary.h"
+#include "metrics/display/time_summary.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

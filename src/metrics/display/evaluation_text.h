@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "metrics/run_log.h"
+#include "metrics/logs/run_log.h"
 
 namespace ddp {
 

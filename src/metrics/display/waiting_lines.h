@@ -14,7 +14,7 @@
 #include <string>
 #include <thread>
 
-#include "metrics/console.h"
+#include "metrics/display/console.h"
 
 namespace ddp {
 

@@ -21,10 +21,10 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "metrics/display/progress_text.h"
+#include "metrics/display/terminal.h"
+#include "metrics/logs/run_log.h"
 #include "metrics/phases.h"
-#include "metrics/progress_text.h"
-#include "metrics/run_log.h"
-#include "metrics/terminal.h"
 #include "options/options.h"
 
 namespace ddp {

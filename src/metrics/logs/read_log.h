@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "metrics/run_log.h"
+#include "metrics/logs/run_log.h"
 
 namespace ddp {
 

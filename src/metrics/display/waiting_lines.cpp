@@ -1,4 +1,4 @@
-#include "metrics/waiting_lines.h"
+#include "metrics/display/waiting_lines.h"
 
 #include <chrono>
 #include <system_error>

@@ -1,4 +1,4 @@
-#include "metrics/evaluation_text.h"
+#include "metrics/display/evaluation_text.h"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "metrics/run_log.h"
+#include "metrics/logs/run_log.h"
 
 #include <algorithm>
 #include <charconv>

@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "metrics/log_file.h"
+#include "metrics/logs/log_file.h"
 #include "metrics/outliers.h"
 #include "metrics/phases.h"
 

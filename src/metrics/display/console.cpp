@@ -1,4 +1,4 @@
-#include "metrics/console.h"
+#include "metrics/display/console.h"
 
 #include <fmt/core.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/output.h"
 #include "base/text.h"
-#include "metrics/time_summary.h"
+#include "metrics/display/time_summary.h"
 
 namespace ddp {
 namespace {

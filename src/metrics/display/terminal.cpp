@@ -1,4 +1,4 @@
-#include "metrics/terminal.h"
+#include "metrics/display/terminal.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>

@@ -1,4 +1,4 @@
-#include "metrics/progress_text.h"
+#include "metrics/display/progress_text.h"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "metrics/read_log.h"
+#include "metrics/logs/read_log.h"
 
 #include <charconv>
 #include <cmath>
