@@ -359,7 +359,7 @@ timeout_of() {
 }
 
 # Open MPI's mpirun accepts connections of daemons on all networks, also where the job has none. Sets `preload` to what makes
-# it listen on the loopback network only (src/job/loopback.cpp).
+# it listen on the loopback network only (src/job/launch/loopback.cpp).
 listen_on_loopback() {
   local library folder
   preload=()

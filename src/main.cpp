@@ -10,8 +10,8 @@
 #include "base/log.h"
 #include "base/output.h"
 #include "commands/commands.h"
+#include "job/launch/spin_limit.h"
 #include "job/report.h"
-#include "job/spin_limit.h"
 #include "metrics/display/terminal.h"
 #include "options/parse.h"
 

@@ -1,4 +1,4 @@
-// Progress reports of this process, from which the watchdog (job/watchdog.h) distinguishes slow from hung.
+// Progress reports of this process, from which the watchdog (job/hangs/watchdog.h) distinguishes slow from hung.
 //
 //   heartbeat();                                              // progress: a sample was read, a block written
 //   const Activity activity("training");                      // what this thread is doing, for messages

@@ -1,4 +1,4 @@
-// Where this process is in its work, for reports about ranks that hang (job/hang_table.h).
+// Where this process is in its work, for reports about ranks that hang (job/hangs/hang_table.h).
 //
 //   note_step(7);
 //   note_phase(WorkPhase::backward);

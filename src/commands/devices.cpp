@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "base/text_table.h"
 #include "commands/commands.h"
-#include "job/launcher.h"
+#include "job/launch/launcher.h"
 #include "job/report.h"
 #include "machine/binding.h"
 #include "machine/cores.h"

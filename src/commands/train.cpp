@@ -22,7 +22,7 @@
 #include "explain/tensorboard.h"
 #include "explain/trace_file.h"
 #include "explain/verdict.h"
-#include "job/hang_table.h"
+#include "job/hangs/hang_table.h"
 #include "job/report.h"
 #include "job/signals.h"
 #include "metrics/clock_sync.h"

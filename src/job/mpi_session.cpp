@@ -23,11 +23,11 @@
 #include "comm/mpi.h"
 #include "comm/mpi_check.h"
 #include "comm/self.h"
+#include "job/hangs/watchdog.h"
 #include "job/joint_error.h"
-#include "job/launcher.h"
-#include "job/segments.h"
-#include "job/siblings.h"
-#include "job/watchdog.h"
+#include "job/launch/launcher.h"
+#include "job/launch/segments.h"
+#include "job/launch/siblings.h"
 
 namespace ddp {
 namespace {

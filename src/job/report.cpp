@@ -22,10 +22,10 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "job/exchange.h"
-#include "job/launcher.h"
-#include "job/pulse_exchange.h"
+#include "job/hangs/pulse_exchange.h"
+#include "job/hangs/watchdog.h"
+#include "job/launch/launcher.h"
 #include "job/signals.h"
-#include "job/watchdog.h"
 
 namespace ddp {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/heartbeat.h"
-#include "job/launcher.h"
+#include "job/launch/launcher.h"
 #include "job/mpi_session.h"
 #include "machine/cores.h"
 #include "machine/topology.h"

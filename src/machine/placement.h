@@ -14,7 +14,7 @@
 
 #include "backend/gpu.h"
 #include "base/error.h"
-#include "job/launcher.h"
+#include "job/launch/launcher.h"
 #include "options/options.h"
 
 namespace ddp {

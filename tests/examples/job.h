@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-#include "job/pulse_board.h"
+#include "job/hangs/pulse_board.h"
 
 namespace ddp::job_examples {
 

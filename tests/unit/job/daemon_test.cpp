@@ -1,4 +1,4 @@
-#include "job/daemon.h"
+#include "job/launch/daemon.h"
 
 #include <gtest/gtest.h>
 

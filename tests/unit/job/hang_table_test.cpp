@@ -1,4 +1,4 @@
-#include "job/hang_table.h"
+#include "job/hangs/hang_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "job/launcher.h"
+#include "job/launch/launcher.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "job/pulse_board.h"
+#include "job/hangs/pulse_board.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

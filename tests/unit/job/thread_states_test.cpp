@@ -1,4 +1,4 @@
-#include "job/thread_states.h"
+#include "job/hangs/thread_states.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -15,7 +15,7 @@
 
 #include "comm/reduce.h"
 #include "comm/threads.h"
-#include "job/pulse_spread.h"
+#include "job/hangs/pulse_spread.h"
 #include "metrics/recorder.h"
 #include "model/zoo.h"
 #include "support/counting_communicator.h"

@@ -1,4 +1,4 @@
-#include "job/watchdog.h"
+#include "job/hangs/watchdog.h"
 
 #include <fmt/core.h>
 #include <sys/prctl.h>
@@ -24,14 +24,14 @@
 #include "base/position.h"
 #include "base/text.h"
 #include "base/threads.h"
-#include "job/daemon.h"
-#include "job/hang_table.h"
-#include "job/launcher.h"
+#include "job/hangs/hang_table.h"
+#include "job/hangs/pulse_exchange.h"
+#include "job/hangs/thread_states.h"
+#include "job/launch/daemon.h"
+#include "job/launch/launcher.h"
+#include "job/launch/siblings.h"
 #include "job/mpi_session.h"
-#include "job/pulse_exchange.h"
-#include "job/siblings.h"
 #include "job/signals.h"
-#include "job/thread_states.h"
 
 namespace ddp {
 namespace {

@@ -1,4 +1,4 @@
-#include "job/siblings.h"
+#include "job/launch/siblings.h"
 
 #include <fmt/core.h>
 #include <unistd.h>

@@ -73,7 +73,7 @@ class PulseBoard {
   std::span<const Report> reports() const { return reports_; }
   bool all_leave() const;
 
-  // If there are too many ranks to hear all (job/pulse_spread.h): those that are heard, in order of sources.
+  // If there are too many ranks to hear all (job/hangs/pulse_spread.h): those that are heard, in order of sources.
   void hear_only(std::span<const int> ranks);
   // The others are taken as heard; what else was known of them is out of date.
   void presume_heard(double clock);

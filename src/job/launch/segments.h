@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <string>
 
-#include "job/launcher.h"
+#include "job/launch/launcher.h"
 
 namespace ddp {
 

@@ -1,11 +1,11 @@
-// Spreads the pulses of all ranks (job/pulse_board.h) a few times a second, independently of their other work.
+// Spreads the pulses of all ranks (job/hangs/pulse_board.h) a few times a second, independently of their other work.
 //
 //   MpiSession session;
 //   PulseExchange pulses(session);   // collective; from here on every rank knows which ones are alive
 //   ...
 //   pulses.close();                  // collective: all ranks have finished
 //
-// A separate thread of each rank sends what job/pulse_spread.h says to other ranks: to all if there are few, otherwise to those
+// A separate thread of each rank sends what job/hangs/pulse_spread.h says to other ranks: to all if there are few, otherwise to those
 // at a distance of 1, 2, 4, ... ranks, so that news reach every rank within a logarithmic number of rounds.
 #pragma once
 
@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "job/hang_table.h"
+#include "job/hangs/hang_table.h"
+#include "job/hangs/pulse_board.h"
 #include "job/mpi_session.h"
-#include "job/pulse_board.h"
 
 namespace ddp {
 

@@ -1,13 +1,13 @@
 // The table of a hang: what every rank is doing, with the ranks marked for which the others wait, and why.
 //
 //   set_hang_folder("runs/a");                           // by the command, once it is known
-//   std::vector<RankState> ranks = rank_states(60);      // job/pulse_exchange.h
+//   std::vector<RankState> ranks = rank_states(60);      // job/hangs/pulse_exchange.h
 //   mark_suspects(ranks, {.kind = Finding::Kind::silent, .ranks = {1}});
 //   fmt::print(stderr, "{}", short_hang_table(ranks));
 //   const std::string path = write_hang_table(hang_table(ranks), /*rank=*/0);   // "runs/a/hang-20260301-120000.txt"
 //
 // It is made by the lowest rank that is heard, of what the ranks tell one another from a thread of their own
-// (job/pulse_exchange.h).
+// (job/hangs/pulse_exchange.h).
 #pragma once
 
 #include <sys/types.h>
@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "job/pulse_board.h"
+#include "job/hangs/pulse_board.h"
 
 namespace ddp {
 

@@ -1,4 +1,4 @@
-// What the ranks tell one another of their pulses (job/pulse_board.h), so that each sends little however many there are; pure
+// What the ranks tell one another of their pulses (job/hangs/pulse_board.h), so that each sends little however many there are; pure
 // logic for the exchange of pulses.
 //
 //   PulseSpread spread(board, rank, size);
@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-#include "job/pulse_board.h"
+#include "job/hangs/pulse_board.h"
 
 namespace ddp {
 

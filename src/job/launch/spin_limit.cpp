@@ -1,4 +1,4 @@
-#include "job/spin_limit.h"
+#include "job/launch/spin_limit.h"
 
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <system_error>
 
-#include "job/launcher.h"
+#include "job/launch/launcher.h"
 
 namespace ddp {
 namespace {

@@ -1,4 +1,4 @@
-#include "job/pulse_spread.h"
+#include "job/hangs/pulse_spread.h"
 
 #include <algorithm>
 #include <cstring>

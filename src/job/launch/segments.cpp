@@ -1,4 +1,4 @@
-#include "job/segments.h"
+#include "job/launch/segments.h"
 
 #include <dirent.h>
 #include <fmt/core.h>

@@ -1,4 +1,4 @@
-#include "job/pulse_exchange.h"
+#include "job/hangs/pulse_exchange.h"
 
 #include <fmt/core.h>
 #include <mpi.h>
@@ -25,10 +25,10 @@
 #include "base/threads.h"
 #include "comm/mpi_check.h"
 #include "job/exchange.h"
-#include "job/pulse_spread.h"
+#include "job/hangs/pulse_spread.h"
+#include "job/hangs/thread_states.h"
+#include "job/launch/siblings.h"
 #include "job/report.h"
-#include "job/siblings.h"
-#include "job/thread_states.h"
 
 namespace ddp {
 namespace {
@@ -81,7 +81,7 @@ Report report_of(pid_t process, const std::string& doing, bool file_call) {
 
 bool is_stopped_state(char state) { return state == 'T' || state == 't'; }
 
-// What is being sent to or received from one rank (job/pulse_spread.h).
+// What is being sent to or received from one rank (job/hangs/pulse_spread.h).
 struct Link {
   int rank = 0;
   std::vector<std::byte> bytes;

@@ -1,4 +1,4 @@
-#include "job/launcher.h"
+#include "job/launch/launcher.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>
