@@ -42,7 +42,7 @@ class DeviceMemory {
   virtual ~DeviceMemory() = default;
 
   // Whether device memory is host memory and calls return when their work is done. Only for helpers that avoid copies
-  // (host_mirror.h, staging.h, comm/staged.cpp); a step is the same on both.
+  // (host_mirror.h, staging.h, comm/sums/staged.cpp); a step is the same on both.
   virtual bool on_host() const = 0;
   // Zeroed device memory. Throws Error(out_of_memory) naming `purpose`, a plural such as "the activations".
   virtual Memory allocate(std::size_t bytes, const std::string& purpose) = 0;

@@ -1,4 +1,4 @@
-// How gradients are summed over the ranks (comm/reduce.h, comm/shard_tree.h).
+// How gradients are summed over the ranks (comm/sums/reduce.h, comm/sums/shard_tree.h).
 //
 //   const Reduction reduction = Reduction::tree;
 #pragma once

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/heartbeat.h"
 #include "base/text.h"
-#include "comm/backoff.h"
+#include "comm/transport/backoff.h"
 
 namespace ddp {
 namespace {

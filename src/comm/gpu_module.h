@@ -16,7 +16,7 @@
 #include "backend/gpu.h"
 #include "backend/gpu_trace.h"
 #include "comm/communicator.h"
-#include "comm/device_communicator.h"
+#include "comm/sums/device_communicator.h"
 
 namespace ddp {
 

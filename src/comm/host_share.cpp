@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "comm/group.h"
+#include "comm/transport/group.h"
 
 namespace ddp {
 

@@ -16,8 +16,8 @@
 #include "backend/memory.h"
 #include "base/partition.h"
 #include "comm/communicator.h"
-#include "comm/reduce.h"
-#include "comm/shared_memory.h"
+#include "comm/sums/reduce.h"
+#include "comm/transport/shared_memory.h"
 
 namespace ddp {
 

@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text_table.h"
-#include "comm/device_communicator.h"
+#include "comm/sums/device_communicator.h"
 #include "commands/commands.h"
 #include "commands/links.h"
 #include "commands/ranks.h"

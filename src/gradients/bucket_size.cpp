@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "comm/reduce.h"
+#include "comm/sums/reduce.h"
 #include "gradients/buckets.h"
 
 namespace ddp {

@@ -17,7 +17,7 @@
 // backend/device_queue.h).
 //
 // Note [When a bucket is reduced]
-// The shards of a rank are added as they complete, in the fixed tree of comm/shard_tree.h. During backward of the last
+// The shards of a rank are added as they complete, in the fixed tree of comm/sums/shard_tree.h. During backward of the last
 // shard, the all-reduce of each bucket starts as soon as the bucket is ready, in the order of the plan, which is the
 // same on all ranks. The last bucket becomes ready when backward ends, so its all-reduce cannot be overlapped. Without
 // overlap, finish() starts all of them.
@@ -38,8 +38,8 @@
 
 #include "backend/backend.h"
 #include "comm/communicator.h"
-#include "comm/device_communicator.h"
-#include "comm/shard_tree.h"
+#include "comm/sums/device_communicator.h"
+#include "comm/sums/shard_tree.h"
 #include "gradients/reducer_config.h"
 
 namespace ddp {

@@ -12,8 +12,8 @@
 
 #include "base/partition.h"
 #include "comm/communicator.h"
-#include "comm/device_communicator.h"
-#include "comm/shard_tree.h"
+#include "comm/sums/device_communicator.h"
+#include "comm/sums/shard_tree.h"
 #include "gradients/buckets.h"
 
 namespace ddp {

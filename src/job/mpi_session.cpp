@@ -20,9 +20,9 @@
 #include "base/heartbeat.h"
 #include "base/last_acts.h"
 #include "base/log.h"
-#include "comm/mpi.h"
-#include "comm/mpi_check.h"
-#include "comm/self.h"
+#include "comm/transport/mpi.h"
+#include "comm/transport/mpi_check.h"
+#include "comm/transport/self.h"
 #include "job/hangs/watchdog.h"
 #include "job/joint_error.h"
 #include "job/launch/launcher.h"
@@ -75,7 +75,7 @@ void prepare_environment() {
     setenv("OMPI_MCA_btl", "^tcp,ofi", 0);
     setenv("OMPI_MCA_pml", "ob1", 0);
   } else {
-    // Over TCP the pieces of messages (comm/mpi.cpp) are sent without asking whether they are expected, which they are: the
+    // Over TCP the pieces of messages (comm/transport/mpi.cpp) are sent without asking whether they are expected, which they are: the
     // answer would wait behind the data that travel the same way. At 1 Gbit/s sums of two hosts took 1.6 times as long.
     constexpr const char* kMoreThanAPiece = "196608";
     constexpr const char* kLargestSend = "262144";

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "comm/device_communicator.h"
+#include "comm/sums/device_communicator.h"
 #include "metrics/phases.h"
 
 namespace ddp {

@@ -8,7 +8,7 @@
 //   balance.summary();               // what it gained
 //
 // A rank's shards stay consecutive, and their gradients are added in the same tree whoever computes them, so that the
-// sums of a deterministic run keep their bits (comm/shard_tree.h).
+// sums of a deterministic run keep their bits (comm/sums/shard_tree.h).
 #pragma once
 
 #include <cstdint>

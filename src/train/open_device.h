@@ -9,7 +9,7 @@
 
 #include "backend/backend.h"
 #include "comm/communicator.h"
-#include "comm/device_communicator.h"
+#include "comm/sums/device_communicator.h"
 #include "machine/device.h"
 
 namespace ddp {

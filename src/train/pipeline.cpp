@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "comm/group.h"
+#include "comm/transport/group.h"
 
 namespace ddp {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "comm/mpi.h"
+#include "comm/transport/mpi.h"
 #include "unit/comm/communicator_suite.h"
 
 namespace ddp {

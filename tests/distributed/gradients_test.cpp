@@ -4,7 +4,7 @@
 #include <limits>
 #include <memory>
 
-#include "comm/mpi.h"
+#include "comm/transport/mpi.h"
 #include "distributed/harness/allocations.h"
 #include "gradients/reducer.h"
 #include "unit/gradients/reducer_suite.h"

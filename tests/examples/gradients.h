@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "comm/device_communicator.h"
+#include "comm/sums/device_communicator.h"
 #include "optim/optimizer.h"
 
 namespace ddp::gradients_examples {

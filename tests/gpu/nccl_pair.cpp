@@ -13,8 +13,8 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "base/error.h"
-#include "comm/mpi.h"
 #include "comm/nccl/nccl_communicator.h"
+#include "comm/transport/mpi.h"
 #include "job/report.h"
 
 namespace ddp {

@@ -4,7 +4,7 @@
 
 #include <tuple>
 
-#include "comm/threads.h"
+#include "comm/transport/threads.h"
 #include "nccl/nccl_rig.h"
 #include "nccl/nccl_suite.h"
 

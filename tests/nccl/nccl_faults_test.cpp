@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "comm/threads.h"
+#include "comm/transport/threads.h"
 #include "nccl/nccl_rig.h"
 #include "stand_ins/cuda/runtime.h"
 #include "support/errors.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-#include "comm/mpi.h"
+#include "comm/transport/mpi.h"
 #include "job/report.h"
 #include "nccl/nccl_rig.h"
 

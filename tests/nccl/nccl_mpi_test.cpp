@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "comm/mpi.h"
+#include "comm/transport/mpi.h"
 #include "nccl/nccl_rig.h"
 #include "nccl/nccl_suite.h"
 #include "support/errors.h"

@@ -13,8 +13,8 @@
 #include "backend/cuda/check.h"
 #include "backend/cuda/handles.h"
 #include "base/error.h"
-#include "comm/backoff.h"
 #include "comm/nccl/nccl_connection.h"
+#include "comm/transport/backoff.h"
 
 namespace ddp {
 namespace {

@@ -19,7 +19,7 @@
 
 #include "backend/device_queue.h"
 #include "comm/communicator.h"
-#include "comm/device_communicator.h"
+#include "comm/sums/device_communicator.h"
 
 namespace ddp {
 

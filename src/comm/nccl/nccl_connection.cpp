@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "comm/backoff.h"
+#include "comm/transport/backoff.h"
 
 namespace ddp {
 namespace {

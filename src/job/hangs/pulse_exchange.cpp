@@ -23,7 +23,7 @@
 #include "base/host.h"
 #include "base/position.h"
 #include "base/threads.h"
-#include "comm/mpi_check.h"
+#include "comm/transport/mpi_check.h"
 #include "job/exchange.h"
 #include "job/hangs/pulse_spread.h"
 #include "job/hangs/thread_states.h"

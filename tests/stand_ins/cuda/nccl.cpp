@@ -11,7 +11,7 @@
 
 #include "backend/arithmetic.h"
 #include "backend/tensor.h"
-#include "comm/reduce.h"
+#include "comm/sums/reduce.h"
 #include "stand_ins/cuda/runtime.h"
 
 namespace ddp::testing {

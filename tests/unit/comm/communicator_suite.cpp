@@ -15,8 +15,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/random.h"
-#include "comm/reduce.h"
-#include "comm/shard_tree.h"
+#include "comm/sums/reduce.h"
+#include "comm/sums/shard_tree.h"
 
 namespace ddp::testing {
 namespace {

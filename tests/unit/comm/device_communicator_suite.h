@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "comm/device_communicator.h"
+#include "comm/sums/device_communicator.h"
 
 namespace ddp::testing {
 

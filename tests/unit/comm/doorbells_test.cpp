@@ -1,4 +1,4 @@
-#include "comm/doorbells.h"
+#include "comm/transport/doorbells.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "base/clock.h"
-#include "comm/threads.h"
+#include "comm/transport/threads.h"
 
 namespace ddp {
 namespace {

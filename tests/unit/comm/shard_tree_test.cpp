@@ -1,4 +1,4 @@
-#include "comm/shard_tree.h"
+#include "comm/sums/shard_tree.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "comm/threads.h"
+#include "comm/transport/threads.h"
 #include "unit/comm/communicator_suite.h"
 
 namespace ddp {

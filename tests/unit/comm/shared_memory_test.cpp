@@ -1,4 +1,4 @@
-#include "comm/shared_memory.h"
+#include "comm/transport/shared_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "comm/host_share.h"
-#include "comm/threads.h"
+#include "comm/transport/threads.h"
 
 namespace ddp {
 namespace {

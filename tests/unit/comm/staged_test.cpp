@@ -2,7 +2,7 @@
 
 #include <tuple>
 
-#include "comm/threads.h"
+#include "comm/transport/threads.h"
 #include "unit/comm/device_communicator_suite.h"
 
 namespace ddp {

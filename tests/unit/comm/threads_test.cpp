@@ -1,4 +1,4 @@
-#include "comm/threads.h"
+#include "comm/transport/threads.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "comm/group.h"
-#include "comm/reduce.h"
-#include "comm/self.h"
+#include "comm/sums/reduce.h"
+#include "comm/transport/group.h"
+#include "comm/transport/self.h"
 #include "support/counting_communicator.h"
 #include "unit/comm/communicator_suite.h"
 

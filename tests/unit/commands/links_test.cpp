@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/threads.h"
+#include "comm/transport/threads.h"
 
 namespace ddp {
 namespace {

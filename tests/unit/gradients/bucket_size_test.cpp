@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "comm/threads.h"
+#include "comm/transport/threads.h"
 #include "gradients/buckets.h"
 
 namespace ddp {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "comm/device_communicator.h"
+#include "comm/sums/device_communicator.h"
 #include "gradients/reducer.h"
 #include "gradients/reducer_config.h"
 

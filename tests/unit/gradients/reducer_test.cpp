@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "comm/self.h"
-#include "comm/threads.h"
+#include "comm/transport/self.h"
+#include "comm/transport/threads.h"
 #include "unit/comm/communicator_suite.h"
 #include "unit/gradients/reducer_suite.h"
 

@@ -5,8 +5,8 @@
 
 #include <mutex>
 
-#include "comm/self.h"
-#include "comm/threads.h"
+#include "comm/transport/self.h"
+#include "comm/transport/threads.h"
 #include "job/joint_error.h"
 #include "support/errors.h"
 

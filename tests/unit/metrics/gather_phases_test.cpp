@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "comm/threads.h"
+#include "comm/transport/threads.h"
 
 namespace ddp {
 namespace {

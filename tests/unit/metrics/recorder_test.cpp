@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "comm/self.h"
-#include "comm/threads.h"
+#include "comm/transport/self.h"
+#include "comm/transport/threads.h"
 #include "metrics/process_times.h"
 
 namespace ddp {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "comm/self.h"
+#include "comm/transport/self.h"
 #include "training_rig.h"
 
 extern "C" {

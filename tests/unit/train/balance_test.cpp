@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/balanced_counts.h"
-#include "comm/threads.h"
+#include "comm/transport/threads.h"
 
 namespace ddp {
 namespace {

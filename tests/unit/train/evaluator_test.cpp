@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "comm/threads.h"
+#include "comm/transport/threads.h"
 #include "support/golden_lenet.h"
 #include "training_rig.h"
 

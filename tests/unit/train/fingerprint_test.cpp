@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "comm/threads.h"
+#include "comm/transport/threads.h"
 #include "job/joint_error.h"
 #include "options/parse.h"
 #include "support/errors.h"

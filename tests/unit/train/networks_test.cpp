@@ -5,7 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "comm/self.h"
+#include "comm/transport/self.h"
 #include "model/network.h"
 #include "model/zoo.h"
 #include "optim/optimizer.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "comm/threads.h"
+#include "comm/transport/threads.h"
 #include "model/cuts.h"
 #include "model/initialize.h"
 #include "model/zoo.h"

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "comm/threads.h"
+#include "comm/transport/threads.h"
 #include "model/zoo.h"
 
 namespace ddp {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/threads.h"
+#include "comm/transport/threads.h"
 #include "model/zoo.h"
 #include "support/errors.h"
 #include "train/parameter_segments.h"

@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "comm/self.h"
-#include "comm/threads.h"
+#include "comm/transport/self.h"
+#include "comm/transport/threads.h"
 #include "training_rig.h"
 
 namespace ddp {

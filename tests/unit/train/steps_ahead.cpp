@@ -11,7 +11,7 @@
 #include <random>
 #include <span>
 
-#include "comm/threads.h"
+#include "comm/transport/threads.h"
 
 namespace ddp::testing {
 namespace {

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "comm/self.h"
+#include "comm/transport/self.h"
 
 namespace ddp {
 namespace {

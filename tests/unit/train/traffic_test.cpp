@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/reduce.h"
-#include "comm/threads.h"
+#include "comm/sums/reduce.h"
+#include "comm/transport/threads.h"
 #include "job/hangs/pulse_spread.h"
 #include "metrics/recorder.h"
 #include "model/zoo.h"

@@ -10,8 +10,8 @@
 
 #include "backend/backend.h"
 #include "comm/communicator.h"
-#include "comm/device_communicator.h"
 #include "comm/host_share.h"
+#include "comm/sums/device_communicator.h"
 #include "data/pipeline/augmentation.h"
 #include "data/pipeline/loader.h"
 #include "gradients/reducer.h"

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "comm/self.h"
+#include "comm/transport/self.h"
 #include "support/errors.h"
 #include "support/temporary_folder.h"
 

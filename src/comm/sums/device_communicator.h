@@ -22,7 +22,7 @@
 #include "backend/memory.h"
 #include "backend/tensor.h"
 #include "comm/communicator.h"
-#include "comm/reduce.h"
+#include "comm/sums/reduce.h"
 
 namespace ddp {
 

@@ -1,4 +1,4 @@
-#include "comm/group.h"
+#include "comm/transport/group.h"
 
 #include <algorithm>
 #include <utility>

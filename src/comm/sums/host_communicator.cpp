@@ -24,8 +24,8 @@
 #include "base/position.h"
 #include "base/threads.h"
 #include "base/time_slice.h"
-#include "comm/device_communicator.h"
-#include "comm/message_sums.h"
+#include "comm/sums/device_communicator.h"
+#include "comm/sums/message_sums.h"
 
 namespace ddp {
 namespace {

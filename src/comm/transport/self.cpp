@@ -1,4 +1,4 @@
-#include "comm/self.h"
+#include "comm/transport/self.h"
 
 #include <cstdlib>
 

@@ -1,4 +1,4 @@
-#include "comm/reduce.h"
+#include "comm/sums/reduce.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "comm/shared_memory.h"
+#include "comm/transport/shared_memory.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>

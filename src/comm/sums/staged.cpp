@@ -6,8 +6,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/position.h"
-#include "comm/device_communicator.h"
-#include "comm/message_sums.h"
+#include "comm/sums/device_communicator.h"
+#include "comm/sums/message_sums.h"
 
 namespace ddp {
 namespace {

@@ -1,4 +1,4 @@
-#include "comm/threads.h"
+#include "comm/transport/threads.h"
 
 #include <fmt/core.h>
 

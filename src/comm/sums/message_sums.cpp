@@ -1,4 +1,4 @@
-#include "comm/message_sums.h"
+#include "comm/sums/message_sums.h"
 
 #include <fmt/core.h>
 

@@ -1,11 +1,11 @@
-#include "comm/shard_tree.h"
+#include "comm/sums/shard_tree.h"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 
 #include "base/error.h"
-#include "comm/reduce.h"
+#include "comm/sums/reduce.h"
 
 namespace ddp {
 namespace {

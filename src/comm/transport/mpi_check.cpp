@@ -1,4 +1,4 @@
-#include "comm/mpi_check.h"
+#include "comm/transport/mpi_check.h"
 
 #include <mpi.h>
 

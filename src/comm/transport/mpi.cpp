@@ -1,4 +1,4 @@
-#include "comm/mpi.h"
+#include "comm/transport/mpi.h"
 
 #include <mpi.h>
 
@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "comm/backoff.h"
-#include "comm/doorbells.h"
-#include "comm/mpi_check.h"
+#include "comm/transport/backoff.h"
+#include "comm/transport/doorbells.h"
+#include "comm/transport/mpi_check.h"
 
 namespace ddp {
 namespace {

@@ -16,10 +16,10 @@
 #include "backend/memory.h"
 #include "backend/tensor.h"
 #include "comm/communicator.h"
-#include "comm/device_communicator.h"
-#include "comm/reduce.h"
-#include "comm/shard_tree.h"
-#include "comm/shared_memory.h"
+#include "comm/sums/device_communicator.h"
+#include "comm/sums/reduce.h"
+#include "comm/sums/shard_tree.h"
+#include "comm/transport/shared_memory.h"
 
 namespace ddp {
 

@@ -1,4 +1,4 @@
-#include "comm/doorbells.h"
+#include "comm/transport/doorbells.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>

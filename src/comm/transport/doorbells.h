@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "comm/shared_memory.h"
+#include "comm/transport/shared_memory.h"
 
 namespace ddp {
 
