@@ -23,7 +23,7 @@
 #include "checkpoint/safetensors.h"
 #include "commands/commands.h"
 #include "job/report.h"
-#include "onnx/half_weights.h"
+#include "onnx/file/half_weights.h"
 #include "train/model_source.h"
 #include "train/preprocessing.h"
 #include "train/sample_logits.h"

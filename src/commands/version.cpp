@@ -11,7 +11,7 @@
 
 #include "commands/commands.h"
 #include "job/mpi_session.h"
-#include "onnx/model.h"
+#include "onnx/file/model.h"
 
 namespace ddp {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "onnx/adaptive.h"
-#include "onnx/builder.h"
-#include "onnx/fold.h"
+#include "onnx/file/builder.h"
+#include "onnx/patterns/adaptive.h"
+#include "onnx/patterns/fold.h"
 
 namespace ddp {
 namespace {

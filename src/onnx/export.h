@@ -14,7 +14,7 @@
 #include <string>
 
 #include "model/graph.h"
-#include "onnx/model.h"
+#include "onnx/file/model.h"
 
 namespace ddp {
 

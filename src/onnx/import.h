@@ -5,7 +5,7 @@
 // Supported are feed-forward image classifiers made of the layers in model/graph.h, with one float input [N, channels,
 // height, width] (or [N, height, width, channels] followed by a Transpose, as exported by Keras) with fixed extents
 // except N, and one output [N, classes]. Constant expressions are folded, dropout is trained with its ratio, and a
-// final Softmax is dropped because the loss includes it. Parameters keep meaningful names (onnx/names.h).
+// final Softmax is dropped because the loss includes it. Parameters keep meaningful names (onnx/importer/names.h).
 //
 // Whether a constant of the file is a parameter, which is trained, follows from its kind and use (import_parameters.cpp):
 // initializers are parameters, unless PyTorch's newer exporter says that they are not; numbers in Constant nodes, what is
@@ -40,7 +40,7 @@ struct ImportRules {
 
 ImportedModel import_onnx(const std::filesystem::path& path);
 
-// The same for the content of a file as returned by read_onnx_file() of onnx/model.h; `path` is for messages.
+// The same for the content of a file as returned by read_onnx_file() of onnx/file/model.h; `path` is for messages.
 ImportedModel import_onnx_bytes(const std::string& bytes, const std::filesystem::path& path, ImportRules rules = {});
 
 }  // namespace ddp

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "checkpoint/digest.h"
 #include "model/zoo.h"
-#include "onnx/model.h"
+#include "onnx/file/model.h"
 
 namespace ddp {
 

@@ -11,7 +11,7 @@ import sys
 
 # These show a file, an output or a formula; external_data.h needs protobuf.
 NOT_CODE = {"checkpoint/layout.h", "checkpoint/manifest.h", "metrics/display/progress_text.h", "metrics/display/time_summary.h",
-            "backend/tensor.h", "onnx/external_data.h", "optim/rules/adam.h", "optim/rules/lamb.h", "optim/rules/lars.h",
+            "backend/tensor.h", "onnx/file/external_data.h", "optim/rules/adam.h", "optim/rules/lamb.h", "optim/rules/lars.h",
             "optim/rules/muon.h", "optim/rules/rmsprop.h", "optim/rules/sgd.h"}
 
 

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "model/graph.h"
-#include "onnx/file_context.h"
-#include "onnx/fold.h"
-#include "onnx/model.h"
+#include "onnx/file/file_context.h"
+#include "onnx/file/model.h"
+#include "onnx/patterns/fold.h"
 
 namespace ddp::onnx_examples {
 

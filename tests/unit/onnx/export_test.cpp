@@ -12,7 +12,7 @@
 #include "base/half.h"
 #include "model/initialize.h"
 #include "model/zoo.h"
-#include "onnx/half_weights.h"
+#include "onnx/file/half_weights.h"
 #include "onnx/import.h"
 #include "support/errors.h"
 #include "support/graph_reference.h"

@@ -1,5 +1,5 @@
 // Models with tensors in other files: equivalent wherever the data is, and one line for each that cannot be loaded.
-#include "onnx/external_data.h"
+#include "onnx/file/external_data.h"
 
 #include <fmt/core.h>
 #include <gmock/gmock.h>

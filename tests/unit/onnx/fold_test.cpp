@@ -1,4 +1,4 @@
-#include "onnx/fold.h"
+#include "onnx/patterns/fold.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "onnx/export.h"
-#include "onnx/half_weights.h"
+#include "onnx/file/half_weights.h"
 #include "onnx/import.h"
 #include "support/errors.h"
 #include "support/graph_reference.h"

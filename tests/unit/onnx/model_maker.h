@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "onnx/file/model.h"
 #include "onnx/import.h"
-#include "onnx/model.h"
 
 namespace ddp {
 
