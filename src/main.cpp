@@ -6,9 +6,9 @@
 #include <span>
 
 #include "base/error.h"
-#include "base/heartbeat.h"
 #include "base/log.h"
 #include "base/output.h"
+#include "base/status/heartbeat.h"
 #include "commands/commands.h"
 #include "job/launch/spin_limit.h"
 #include "job/report.h"

@@ -1,7 +1,7 @@
 #include "backend/activations.h"
 
 #include "base/error.h"
-#include "base/half.h"
+#include "base/types/half.h"
 
 namespace ddp {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "base/host_device.h"
+#include "base/types/host_device.h"
 
 namespace ddp {
 

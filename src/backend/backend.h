@@ -14,7 +14,7 @@
 #include "backend/device_queue.h"
 #include "backend/flat_math.h"
 #include "backend/op_factory.h"
-#include "base/precision.h"
+#include "base/types/precision.h"
 
 namespace ddp {
 

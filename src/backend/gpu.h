@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "base/precision.h"
+#include "base/types/precision.h"
 
 namespace ddp {
 

@@ -9,7 +9,7 @@
 #include "backend/table_rows.h"
 #include "backend/tensor.h"
 #include "backend/weight_packing.h"
-#include "base/image_edit.h"
+#include "base/types/image_edit.h"
 
 namespace ddp {
 

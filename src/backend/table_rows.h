@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/host_device.h"
+#include "base/types/host_device.h"
 
 namespace ddp {
 

@@ -15,8 +15,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "base/precision.h"
-#include "base/shape.h"
+#include "base/types/precision.h"
+#include "base/types/shape.h"
 
 namespace ddp {
 
@@ -31,7 +31,7 @@ struct Bf16 {
   std::uint16_t bits = 0;
 };
 
-// An IEEE 754 binary16 number: at most 65504, and not less than 6e-8 (base/half.h).
+// An IEEE 754 binary16 number: at most 65504, and not less than 6e-8 (base/types/half.h).
 struct Fp16 {
   std::uint16_t bits = 0;
 };

@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/host_device.h"
+#include "base/types/host_device.h"
 
 namespace ddp {
 

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "base/shape.h"
+#include "base/types/shape.h"
 
 namespace ddp {
 

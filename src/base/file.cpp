@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/heartbeat.h"
 #include "base/random.h"
-#include "base/text.h"
+#include "base/status/heartbeat.h"
+#include "base/text/text.h"
 
 namespace ddp {
 namespace {

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 namespace ddp {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/half.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
+#include "base/types/half.h"
 
 namespace ddp {
 namespace {

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "base/precision.h"
+#include "base/types/precision.h"
 #include "checkpoint/digest.h"
 #include "checkpoint/tensor_view.h"
 

@@ -65,7 +65,7 @@ struct TrainingState {
   friend bool operator==(const TrainingState&, const TrainingState&) = default;
 };
 
-// JSON is UTF-8: values that are not, such as the name of a folder, are stored escaped (base/utf8.h), and "escaped" lists
+// JSON is UTF-8: values that are not, such as the name of a folder, are stored escaped (base/text/utf8.h), and "escaped" lists
 // their keys.
 std::string to_json(const TrainingState& state);
 

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/heartbeat.h"
-#include "base/text.h"
+#include "base/status/heartbeat.h"
+#include "base/text/text.h"
 #include "comm/transport/backoff.h"
 
 namespace ddp {

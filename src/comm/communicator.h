@@ -13,7 +13,7 @@
 // - All ranks call the same operations in the same order, with the same sizes.
 // - One thread at a time uses a communicator; a second thread takes a duplicate() of its own.
 // - Every wait is bounded: after timeout() seconds without progress, here or, if a watchdog runs, on any rank
-//   (base/heartbeat.h), the call throws Error(ExitCode::rank_lost). After an error the communicator is unusable, and
+//   (base/status/heartbeat.h), the call throws Error(ExitCode::rank_lost). After an error the communicator is unusable, and
 //   the transport may still use the memory of the failed call: end the job with abort().
 #pragma once
 

@@ -5,8 +5,8 @@
 
 #include "backend/backend.h"
 #include "base/error.h"
-#include "base/text.h"
-#include "base/text_table.h"
+#include "base/text/text.h"
+#include "base/text/text_table.h"
 #include "commands/commands.h"
 #include "job/launch/launcher.h"
 #include "job/report.h"

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/output.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "commands/commands.h"
 #include "commands/measure.h"
 #include "commands/step_probe.h"

@@ -14,10 +14,10 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/half.h"
 #include "base/output.h"
-#include "base/text.h"
-#include "base/utf8.h"
+#include "base/text/text.h"
+#include "base/text/utf8.h"
+#include "base/types/half.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/safetensors.h"

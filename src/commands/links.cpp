@@ -8,7 +8,7 @@
 #include <span>
 
 #include "base/clock.h"
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace ddp {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "commands/commands.h"
 #include "commands/ranks.h"
 #include "commands/stages.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "base/position.h"
+#include "base/status/position.h"
 #include "comm/gpu_module.h"
 #include "job/exchange.h"
 #include "job/report.h"

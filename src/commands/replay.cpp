@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/output.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "checkpoint/safetensors.h"
 #include "commands/commands.h"
 #include "commands/ranks.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/text.h"
+#include "base/text/text.h"
 #include "data/sources/class_text.h"
 #include "train/parameter_segments.h"
 #include "train/pipeline_setup.h"

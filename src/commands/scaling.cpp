@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "commands/commands.h"
 #include "commands/measure.h"
 #include "commands/ranks.h"

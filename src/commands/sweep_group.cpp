@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "job/report.h"
 #include "machine/binding.h"
 #include "machine/nvml.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/text_table.h"
+#include "base/text/text_table.h"
 #include "optim/optimizer.h"
 
 namespace ddp {

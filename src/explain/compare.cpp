@@ -6,7 +6,7 @@
 #include <cmath>
 #include <iterator>
 
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace ddp {
 namespace {

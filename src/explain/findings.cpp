@@ -5,7 +5,7 @@
 #include <functional>
 #include <optional>
 
-#include "base/text.h"
+#include "base/text/text.h"
 #include "explain/rank_findings.h"
 
 namespace ddp {

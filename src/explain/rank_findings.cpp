@@ -12,7 +12,7 @@
 
 #include "base/balanced_counts.h"
 #include "base/partition.h"
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace ddp {
 namespace {

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <utility>
 
-#include "base/text.h"
-#include "base/text_table.h"
+#include "base/text/text.h"
+#include "base/text/text_table.h"
 #include "explain/findings.h"
 #include "explain/report/chart.h"
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/heartbeat.h"
+#include "base/status/heartbeat.h"
 
 namespace ddp {
 namespace {

@@ -1,6 +1,6 @@
 #include "job/exchange.h"
 
-#include "base/heartbeat.h"
+#include "base/status/heartbeat.h"
 
 namespace ddp {
 

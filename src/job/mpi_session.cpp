@@ -17,9 +17,9 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/heartbeat.h"
-#include "base/last_acts.h"
 #include "base/log.h"
+#include "base/status/heartbeat.h"
+#include "base/status/last_acts.h"
 #include "comm/transport/mpi.h"
 #include "comm/transport/mpi_check.h"
 #include "comm/transport/self.h"

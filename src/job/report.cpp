@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "base/threads.h"
 #include "job/exchange.h"
 #include "job/hangs/pulse_exchange.h"

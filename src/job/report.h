@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/heartbeat.h"
+#include "base/status/heartbeat.h"
 #include "job/joint_error.h"
 #include "job/mpi_session.h"
 

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/partition.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "base/threads.h"
 #include "job/exchange.h"
 #include "job/report.h"

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "base/heartbeat.h"
+#include "base/status/heartbeat.h"
 #include "job/launch/launcher.h"
 #include "job/mpi_session.h"
 #include "machine/cores.h"

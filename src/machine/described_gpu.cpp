@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace ddp {
 namespace {

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "job/joint_error.h"
 #include "machine/nvml.h"
 

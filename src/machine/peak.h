@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/precision.h"
+#include "base/types/precision.h"
 
 namespace ddp {
 

@@ -9,8 +9,8 @@
 #include <set>
 #include <utility>
 
-#include "base/text.h"
-#include "base/text_table.h"
+#include "base/text/text.h"
+#include "base/text/text_table.h"
 
 namespace ddp {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/heartbeat.h"
+#include "base/status/heartbeat.h"
 #include "job/mpi_session.h"
 
 namespace ddp {

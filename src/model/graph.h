@@ -24,7 +24,7 @@
 #include "backend/memory.h"
 #include "backend/op.h"
 #include "backend/window.h"
-#include "base/shape.h"
+#include "base/types/shape.h"
 
 namespace ddp {
 

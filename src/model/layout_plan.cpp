@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/heartbeat.h"
+#include "base/status/heartbeat.h"
 #include "model/elimination.h"
 #include "model/joins.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/heartbeat.h"
+#include "base/status/heartbeat.h"
 #include "model/cuts.h"
 #include "model/joins.h"
 

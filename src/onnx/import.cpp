@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "onnx/importer/importer.h"
 #include "onnx/importer/order.h"
 #include "onnx/patterns/adaptive.h"

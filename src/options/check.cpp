@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "options/batch.h"
 
 namespace ddp {

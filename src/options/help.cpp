@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "options/parse.h"
 #include "options/table.h"
 

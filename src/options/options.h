@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "base/log.h"
-#include "base/precision.h"
-#include "base/reduction.h"
-#include "base/update_rule.h"
+#include "base/types/precision.h"
+#include "base/types/reduction.h"
+#include "base/types/update_rule.h"
 
 namespace ddp {
 

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "options/batch.h"
 #include "options/check.h"
 #include "options/table.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/text.h"
+#include "base/text/text.h"
 #include "options/foreign_names.h"
 #include "options/table.h"
 

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/text.h"
+#include "base/text/text.h"
 #include "options/table.h"
 #include "options/values.h"
 

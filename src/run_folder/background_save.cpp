@@ -6,8 +6,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/heartbeat.h"
 #include "base/log.h"
+#include "base/status/heartbeat.h"
 #include "base/threads.h"
 
 namespace ddp {

@@ -21,7 +21,7 @@
 #include <string>
 #include <thread>
 
-#include "base/last_acts.h"
+#include "base/status/last_acts.h"
 
 namespace ddp {
 

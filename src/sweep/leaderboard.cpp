@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "base/text.h"
-#include "base/text_table.h"
+#include "base/text/text.h"
+#include "base/text/text_table.h"
 
 namespace ddp {
 namespace {

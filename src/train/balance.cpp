@@ -8,7 +8,7 @@
 #include "base/balanced_counts.h"
 #include "base/error.h"
 #include "base/partition.h"
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace ddp {
 namespace {

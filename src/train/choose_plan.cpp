@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "job/report.h"
 #include "train/experiment.h"
 #include "train/plan_cache.h"

@@ -4,8 +4,8 @@
 #include <numeric>
 #include <optional>
 
-#include "base/heartbeat.h"
 #include "base/partition.h"
+#include "base/status/heartbeat.h"
 
 namespace ddp {
 namespace {

@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "base/host.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "checkpoint/digest.h"
 #include "job/joint_error.h"
 #include "options/table.h"

@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "checkpoint/class_names.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/reader.h"

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "checkpoint/safetensors.h"
 #include "train/fingerprint.h"
 #include "train/trace.h"

@@ -5,7 +5,7 @@
 #include <variant>
 
 #include "base/error.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "options/batch.h"
 
 namespace ddp {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "comm/transport/group.h"
 
 namespace ddp {

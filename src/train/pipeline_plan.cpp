@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "explain/overlap.h"
 #include "gradients/buckets.h"
 #include "train/stage_times.h"

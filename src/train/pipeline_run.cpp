@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/position.h"
-#include "base/text.h"
+#include "base/status/position.h"
+#include "base/text/text.h"
 
 namespace ddp {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/partition.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "checkpoint/class_names.h"
 #include "checkpoint/layout.h"
 #include "job/report.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "train/parameter_segments.h"
 
 namespace ddp {

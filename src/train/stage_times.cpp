@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "base/text_table.h"
+#include "base/text/text_table.h"
 
 namespace ddp {
 namespace {

@@ -12,9 +12,9 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/heartbeat.h"
 #include "base/log.h"
-#include "base/position.h"
+#include "base/status/heartbeat.h"
+#include "base/status/position.h"
 
 namespace ddp {
 namespace {

@@ -6,8 +6,8 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "base/heartbeat.h"
-#include "base/set_up_progress.h"
+#include "base/status/heartbeat.h"
+#include "base/status/set_up_progress.h"
 #include "job/report.h"
 #include "machine/topology.h"
 

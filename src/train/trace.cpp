@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/text_table.h"
+#include "base/text/text_table.h"
 
 namespace ddp {
 namespace {

@@ -7,10 +7,10 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/heartbeat.h"
 #include "base/log.h"
-#include "base/position.h"
-#include "base/text.h"
+#include "base/status/heartbeat.h"
+#include "base/status/position.h"
+#include "base/text/text.h"
 #include "job/joint_error.h"
 #include "metrics/logs/read_log.h"
 #include "train/fingerprint.h"

@@ -3,9 +3,9 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "base/heartbeat.h"
 #include "base/log.h"
-#include "base/position.h"
+#include "base/status/heartbeat.h"
+#include "base/status/position.h"
 #include "checkpoint/reader.h"
 #include "job/joint_error.h"
 #include "train/non_finite.h"

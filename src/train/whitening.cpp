@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "base/heartbeat.h"
+#include "base/status/heartbeat.h"
 
 namespace ddp {
 namespace {

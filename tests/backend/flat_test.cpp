@@ -11,7 +11,7 @@
 #include "backend/backend_case.h"
 #include "backend/device_values.h"
 #include "backend/op_check.h"
-#include "base/half.h"
+#include "base/types/half.h"
 
 namespace ddp {
 namespace {

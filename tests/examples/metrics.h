@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "base/set_up_progress.h"
+#include "base/status/set_up_progress.h"
 #include "metrics/display/console.h"
 #include "metrics/timing.h"
 

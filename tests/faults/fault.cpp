@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "base/position.h"
+#include "base/status/position.h"
 
 namespace ddp::faults {
 namespace {

@@ -5,7 +5,7 @@
 #include <array>
 #include <string_view>
 
-#include "base/position.h"
+#include "base/status/position.h"
 #include "fault.h"
 
 namespace {

@@ -12,8 +12,8 @@
 #include <string_view>
 
 #include "backend/cpu/operators.h"
-#include "base/heartbeat.h"
-#include "base/position.h"
+#include "base/status/heartbeat.h"
+#include "base/status/position.h"
 #include "fault.h"
 #include "model/network.h"
 #include "optim/schedule.h"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes src/base/decompositions.inc: the canonical decompositions of Unicode, from Python's unicodedata.
+"""Writes src/base/text/decompositions.inc: the canonical decompositions of Unicode, from Python's unicodedata.
 
-usage: make_decompositions.py >../../src/base/decompositions.inc
+usage: make_decompositions.py >../../src/base/text/decompositions.inc
 
 Each entry is a character and the one or two characters that it is made of. Hangul syllables are left out, since arithmetic
 gives them, and so are the compatibility ideographs, which no file system decomposes.

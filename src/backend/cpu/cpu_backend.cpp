@@ -21,7 +21,7 @@
 #include "backend/cpu/operators.h"
 #include "backend/host_queue.h"
 #include "base/overloaded.h"
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace ddp {
 namespace {

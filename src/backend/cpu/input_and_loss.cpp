@@ -5,7 +5,7 @@
 #include "backend/arithmetic.h"
 #include "backend/cpu/operators.h"
 #include "backend/cpu/values.h"
-#include "base/half.h"
+#include "base/types/half.h"
 
 namespace ddp {
 namespace {

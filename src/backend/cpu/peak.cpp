@@ -8,7 +8,7 @@
 #include "backend/cpu/lanes_kernels.h"
 #include "backend/memory.h"
 #include "base/clock.h"
-#include "base/heartbeat.h"
+#include "base/status/heartbeat.h"
 
 namespace ddp {
 namespace {

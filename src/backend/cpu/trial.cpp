@@ -8,8 +8,8 @@
 #include "backend/cpu/operators.h"
 #include "backend/workspace.h"
 #include "base/clock.h"
-#include "base/heartbeat.h"
 #include "base/random.h"
+#include "base/status/heartbeat.h"
 
 namespace ddp {
 namespace {

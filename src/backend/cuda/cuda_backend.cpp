@@ -19,7 +19,7 @@
 #include "backend/cuda/timing.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace ddp {
 namespace cuda {

@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "base/precision.h"
+#include "base/types/precision.h"
 
 namespace ddp::cuda {
 

@@ -17,7 +17,7 @@
 #include <string_view>
 
 #include "backend/ops/description.h"
-#include "base/shape.h"
+#include "base/types/shape.h"
 
 namespace ddp {
 

@@ -10,7 +10,7 @@
 
 #include "backend/ops/description.h"
 #include "backend/window.h"
-#include "base/shape.h"
+#include "base/types/shape.h"
 
 namespace ddp {
 

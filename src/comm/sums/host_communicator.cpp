@@ -19,9 +19,9 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/heartbeat.h"
 #include "base/log.h"
-#include "base/position.h"
+#include "base/status/heartbeat.h"
+#include "base/status/position.h"
 #include "base/threads.h"
 #include "base/time_slice.h"
 #include "comm/sums/device_communicator.h"

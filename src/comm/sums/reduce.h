@@ -25,7 +25,7 @@
 
 #include "backend/tensor.h"
 #include "base/partition.h"
-#include "base/reduction.h"
+#include "base/types/reduction.h"
 #include "comm/communicator.h"
 
 namespace ddp {

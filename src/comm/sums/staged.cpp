@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/position.h"
+#include "base/status/position.h"
 #include "comm/sums/device_communicator.h"
 #include "comm/sums/message_sums.h"
 

@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "base/shape.h"
+#include "base/types/shape.h"
 #include "data/images/preprocessing.h"
 #include "data/images/region.h"
 

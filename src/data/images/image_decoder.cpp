@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/heartbeat.h"
+#include "base/status/heartbeat.h"
 
 namespace ddp {
 namespace {

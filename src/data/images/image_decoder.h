@@ -21,7 +21,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "base/shape.h"
+#include "base/types/shape.h"
 #include "data/images/region.h"
 #include "data/images/resample.h"
 #include "data/images/resample_exact.h"

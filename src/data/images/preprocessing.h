@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/shape.h"
+#include "base/types/shape.h"
 #include "data/images/region.h"
 
 namespace ddp {

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "base/shape.h"
+#include "base/types/shape.h"
 #include "data/images/region.h"
 
 namespace ddp {

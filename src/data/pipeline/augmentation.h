@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "base/image_edit.h"
+#include "base/types/image_edit.h"
 #include "data/pipeline/auto_augment.h"
 #include "data/pipeline/mixup.h"
 #include "data/sources/dataset.h"

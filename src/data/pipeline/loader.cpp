@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/heartbeat.h"
+#include "base/status/heartbeat.h"
 #include "base/threads.h"
 #include "data/pipeline/mixup.h"
 

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/shape.h"
+#include "base/types/shape.h"
 
 namespace ddp {
 

@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 namespace ddp {
 

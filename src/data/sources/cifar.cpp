@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "data/sources/byte_source.h"
 #include "data/sources/memory_dataset.h"
 

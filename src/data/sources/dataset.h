@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/shape.h"
+#include "base/types/shape.h"
 #include "data/images/region.h"
 
 namespace ddp {
@@ -33,7 +33,7 @@ class Dataset {
   Shape shape() const { return shape_; }
   // Labels are 0 .. classes()-1.
   int classes() const { return classes_; }
-  // The class names as escape_name() has them (base/utf8.h), in the order of the labels; empty if there are none.
+  // The class names as escape_name() has them (base/text/utf8.h), in the order of the labels; empty if there are none.
   const std::vector<std::string>& class_names() const { return class_names_; }
   // `names`: one per class.
   void name_classes(std::vector<std::string> names) { class_names_ = std::move(names); }

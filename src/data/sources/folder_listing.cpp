@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/heartbeat.h"
-#include "base/text.h"
-#include "base/utf8.h"
+#include "base/status/heartbeat.h"
+#include "base/text/text.h"
+#include "base/text/utf8.h"
 
 namespace ddp {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "data/sources/byte_source.h"
 #include "data/sources/memory_dataset.h"
 

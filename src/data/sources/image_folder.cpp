@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/heartbeat.h"
-#include "base/utf8.h"
+#include "base/status/heartbeat.h"
+#include "base/text/utf8.h"
 #include "data/images/grey.h"
 #include "data/images/image_decoder.h"
 #include "data/images/parallel.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/text.h"
+#include "base/text/text.h"
 #include "explain/report/chart.h"
 #include "explain/report/page.h"
 #include "metrics/display/evaluation_text.h"

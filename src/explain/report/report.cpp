@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "explain/report/chart.h"
 #include "explain/report/learned.h"
 #include "explain/report/page.h"

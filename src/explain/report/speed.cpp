@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/text.h"
+#include "base/text/text.h"
 #include "explain/report/chart.h"
 #include "explain/report/page.h"
 

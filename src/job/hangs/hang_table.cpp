@@ -13,9 +13,9 @@
 #include <thread>
 
 #include "base/file.h"
-#include "base/position.h"
-#include "base/text.h"
-#include "base/text_table.h"
+#include "base/status/position.h"
+#include "base/text/text.h"
+#include "base/text/text_table.h"
 
 namespace ddp {
 namespace {

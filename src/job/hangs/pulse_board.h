@@ -29,7 +29,7 @@ struct Pulse {
   std::int32_t peer = -1;      // one that it waits for, or -1
   std::int32_t leaving = 0;    // 1: it has reached the end of the program
   std::int32_t long_work = 0;  // 1: it is within a LongActivity and does not wait for others
-  std::int64_t step = 0;       // its position (base/position.h)
+  std::int64_t step = 0;       // its position (base/status/position.h)
   std::int32_t phase = 0;
   std::int32_t bucket = 0;
 };

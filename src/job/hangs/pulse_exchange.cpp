@@ -19,9 +19,9 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/heartbeat.h"
 #include "base/host.h"
-#include "base/position.h"
+#include "base/status/heartbeat.h"
+#include "base/status/position.h"
 #include "base/threads.h"
 #include "comm/transport/mpi_check.h"
 #include "job/exchange.h"

@@ -5,7 +5,7 @@
 //   const Watchdog watchdog;            // then this
 //   MpiSession session;
 //
-// - After 10 s without progress (base/heartbeat.h) it logs what this rank waits for; after rank_timeout() seconds it
+// - After 10 s without progress (base/status/heartbeat.h) it logs what this rank waits for; after rank_timeout() seconds it
 //   ends the job with ExitCode::rank_lost and a line that names the rank to blame, from the pulses of all ranks
 //   (job/hangs/pulse_exchange.h) or, before and after these, from /proc.
 // - If a signal requests a stop and the run does not act on it, because it has not begun or hangs, it ends the job

@@ -24,7 +24,7 @@
 #include "base/error.h"
 #include "base/host.h"
 #include "base/log.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "job/joint_error.h"
 
 namespace ddp {

@@ -11,7 +11,7 @@
 #include <sstream>
 #include <string_view>
 
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace ddp {
 namespace {

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/output.h"
-#include "base/text.h"
+#include "base/text/text.h"
 #include "metrics/display/time_summary.h"
 
 namespace ddp {

@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <numeric>
 
-#include "base/text.h"
-#include "base/text_table.h"
+#include "base/text/text.h"
+#include "base/text/text_table.h"
 
 namespace ddp {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/text.h"
+#include "base/text/text.h"
 
 namespace ddp {
 namespace {

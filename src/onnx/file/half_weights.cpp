@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/half.h"
+#include "base/types/half.h"
 
 namespace ddp {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/half.h"
+#include "base/types/half.h"
 #include "onnx/file/external_data.h"
 #include "onnx/file/file_context.h"
 

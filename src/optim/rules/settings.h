@@ -4,8 +4,8 @@
 //   adamw.has_second();   // true: the second moment is kept for each parameter
 #pragma once
 
-#include "base/host_device.h"
-#include "base/update_rule.h"
+#include "base/types/host_device.h"
+#include "base/types/update_rule.h"
 
 namespace ddp {
 

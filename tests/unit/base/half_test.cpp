@@ -1,4 +1,4 @@
-#include "base/half.h"
+#include "base/types/half.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "base/heartbeat.h"
+#include "base/status/heartbeat.h"
 
 #include <gtest/gtest.h>
 

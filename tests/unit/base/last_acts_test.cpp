@@ -1,4 +1,4 @@
-#include "base/last_acts.h"
+#include "base/status/last_acts.h"
 
 #include <gtest/gtest.h>
 

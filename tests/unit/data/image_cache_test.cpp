@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "base/file.h"
-#include "base/heartbeat.h"
+#include "base/status/heartbeat.h"
 #include "data/pipeline/augmentation.h"
 #include "data/pipeline/sample_key.h"
 #include "data/sources/image_folder.h"

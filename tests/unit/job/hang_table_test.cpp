@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/file.h"
-#include "base/position.h"
+#include "base/status/position.h"
 #include "support/temporary_folder.h"
 
 namespace ddp {

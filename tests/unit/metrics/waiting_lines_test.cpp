@@ -6,7 +6,7 @@
 #include <chrono>
 #include <thread>
 
-#include "base/set_up_progress.h"
+#include "base/status/set_up_progress.h"
 
 namespace ddp {
 namespace {

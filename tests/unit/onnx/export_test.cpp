@@ -9,7 +9,7 @@
 #include <set>
 #include <string>
 
-#include "base/half.h"
+#include "base/types/half.h"
 #include "model/initialize.h"
 #include "model/zoo.h"
 #include "onnx/file/half_weights.h"

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "base/half.h"
+#include "base/types/half.h"
 #include "onnx/export.h"
 #include "support/graph_forward.h"
 #include "support/graph_reference.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/text.h"
+#include "base/text/text.h"
 #include "options/table.h"
 #include "unit/options/support.h"
 

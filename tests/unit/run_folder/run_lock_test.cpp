@@ -20,7 +20,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/heartbeat.h"
+#include "base/status/heartbeat.h"
 #include "run_folder/lock_owner.h"
 #include "support/child.h"
 #include "support/errors.h"

@@ -1,4 +1,4 @@
-#include "base/set_up_progress.h"
+#include "base/status/set_up_progress.h"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 #include <fmt/core.h>
 
@@ -16,7 +16,7 @@ struct Decomposition {
 };
 
 constexpr std::array kDecompositions = std::to_array<Decomposition>({
-#include "base/decompositions.inc"
+#include "base/text/decompositions.inc"
 });
 
 unsigned byte_at(std::string_view text, std::size_t at) { return static_cast<unsigned char>(text[at]); }

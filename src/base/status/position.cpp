@@ -1,4 +1,4 @@
-#include "base/position.h"
+#include "base/status/position.h"
 
 #include <sys/uio.h>
 
