@@ -9,9 +9,9 @@
 
 #include "base/error.h"
 #include "commands/commands.h"
+#include "commands/measure/stages.h"
+#include "commands/measure/step_timer.h"
 #include "commands/ranks.h"
-#include "commands/stages.h"
-#include "commands/step_timer.h"
 #include "metrics/phases.h"
 #include "train/trainer.h"
 

@@ -18,7 +18,7 @@
 #include "base/text/text_table.h"
 #include "comm/sums/device_communicator.h"
 #include "commands/commands.h"
-#include "commands/links.h"
+#include "commands/measure/links.h"
 #include "commands/ranks.h"
 #include "job/report.h"
 #include "train/open_device.h"

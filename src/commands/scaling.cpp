@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "base/text/text.h"
 #include "commands/commands.h"
-#include "commands/measure.h"
+#include "commands/measure/measure.h"
 #include "commands/ranks.h"
 #include "explain/scaling_report.h"
 #include "explain/verdict.h"

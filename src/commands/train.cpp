@@ -16,7 +16,7 @@
 #include "base/text/text.h"
 #include "checkpoint/layout.h"
 #include "commands/commands.h"
-#include "commands/measure.h"
+#include "commands/measure/measure.h"
 #include "commands/ranks.h"
 #include "commands/run_header.h"
 #include "explain/tensorboard.h"

@@ -1,4 +1,4 @@
-#include "commands/links.h"
+#include "commands/measure/links.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

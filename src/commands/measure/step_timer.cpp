@@ -1,4 +1,4 @@
-#include "commands/step_timer.h"
+#include "commands/measure/step_timer.h"
 
 #include <algorithm>
 #include <span>

@@ -1,4 +1,4 @@
-#include "commands/stages.h"
+#include "commands/measure/stages.h"
 
 #include <fmt/core.h>
 

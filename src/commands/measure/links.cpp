@@ -1,4 +1,4 @@
-#include "commands/links.h"
+#include "commands/measure/links.h"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "commands/traffic.h"
+#include "commands/measure/traffic.h"
 
 #include <fmt/core.h>
 

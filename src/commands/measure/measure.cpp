@@ -1,4 +1,4 @@
-#include "commands/measure.h"
+#include "commands/measure/measure.h"
 
 #include <fmt/ranges.h>
 

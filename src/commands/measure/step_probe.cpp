@@ -1,4 +1,4 @@
-#include "commands/step_probe.h"
+#include "commands/measure/step_probe.h"
 
 #include <algorithm>
 #include <array>
@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/host.h"
+#include "commands/measure/step_timer.h"
 #include "commands/ranks.h"
-#include "commands/step_timer.h"
 #include "job/joint_error.h"
 #include "job/report.h"
 #include "metrics/process_times.h"
