@@ -18,8 +18,8 @@
 #include "job/report.h"
 #include "metrics/logs/read_log.h"
 #include "metrics/timing.h"
-#include "options/effects.h"
 #include "options/parse.h"
+#include "options/table/effects.h"
 #include "train/fingerprint.h"
 
 namespace ddp {

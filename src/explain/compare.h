@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "metrics/logs/read_log.h"
-#include "options/effects.h"
+#include "options/table/effects.h"
 
 namespace ddp {
 

@@ -1,7 +1,7 @@
 #include <fmt/core.h>
 
 #include "options/parse.h"
-#include "options/table.h"
+#include "options/table/table.h"
 
 namespace ddp {
 

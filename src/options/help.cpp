@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/text/text.h"
 #include "options/parse.h"
-#include "options/table.h"
+#include "options/table/table.h"
 
 namespace ddp {
 namespace {

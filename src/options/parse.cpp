@@ -15,7 +15,7 @@
 #include "base/text/text.h"
 #include "options/batch.h"
 #include "options/check.h"
-#include "options/table.h"
+#include "options/table/table.h"
 
 namespace ddp {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/text/text.h"
 #include "options/foreign_names.h"
-#include "options/table.h"
+#include "options/table/table.h"
 
 namespace ddp {
 namespace {

@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/random.h"
-#include "options/table.h"
-#include "options/values.h"
+#include "options/table/table.h"
+#include "options/table/values.h"
 
 namespace ddp {
 namespace {

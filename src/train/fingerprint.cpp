@@ -12,7 +12,7 @@
 #include "base/text/text.h"
 #include "checkpoint/digest.h"
 #include "job/joint_error.h"
-#include "options/table.h"
+#include "options/table/table.h"
 #include "options/version.h"
 
 namespace ddp {

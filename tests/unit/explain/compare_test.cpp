@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/file.h"
-#include "options/table.h"
+#include "options/table/table.h"
 #include "support/errors.h"
 #include "support/temporary_folder.h"
 

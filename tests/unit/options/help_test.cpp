@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/text/text.h"
-#include "options/table.h"
+#include "options/table/table.h"
 #include "unit/options/support.h"
 
 namespace ddp {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "options/table.h"
+#include "options/table/table.h"
 #include "unit/options/support.h"
 
 namespace ddp {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "options/parse.h"
-#include "options/table.h"
+#include "options/table/table.h"
 #include "unit/options/support.h"
 
 namespace ddp {

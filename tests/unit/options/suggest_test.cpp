@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "options/foreign_names.h"
-#include "options/table.h"
+#include "options/table/table.h"
 #include "support.h"
 
 namespace ddp {

@@ -1,11 +1,11 @@
-#include "options/values.h"
+#include "options/table/values.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "options/table.h"
+#include "options/table/table.h"
 
 namespace ddp {
 namespace {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "options/command.h"
-#include "options/effects.h"
 #include "options/options.h"
+#include "options/table/effects.h"
 
 namespace ddp {
 

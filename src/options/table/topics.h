@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "options/table.h"
+#include "options/table/table.h"
 
 namespace ddp {
 

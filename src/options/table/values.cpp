@@ -1,4 +1,4 @@
-#include "options/values.h"
+#include "options/table/values.h"
 
 #include <fmt/core.h>
 
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "options/foreign_names.h"
-#include "options/table.h"
+#include "options/table/table.h"
 
 namespace ddp {
 namespace {

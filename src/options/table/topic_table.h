@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "base/text/text.h"
-#include "options/table.h"
-#include "options/values.h"
+#include "options/table/table.h"
+#include "options/table/values.h"
 
 namespace ddp {
 

@@ -1,8 +1,8 @@
 // Options of data sets and augmentation.
 #include <vector>
 
-#include "options/topic_table.h"
-#include "options/topics.h"
+#include "options/table/topic_table.h"
+#include "options/table/topics.h"
 
 namespace ddp {
 namespace {

@@ -1,4 +1,4 @@
-#include "options/table.h"
+#include "options/table/table.h"
 
 #include <fmt/core.h>
 
@@ -6,8 +6,8 @@
 #include <array>
 #include <utility>
 
-#include "options/topic_table.h"
-#include "options/topics.h"
+#include "options/table/topic_table.h"
+#include "options/table/topics.h"
 
 namespace ddp {
 namespace {

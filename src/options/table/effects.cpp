@@ -1,4 +1,4 @@
-#include "options/effects.h"
+#include "options/table/effects.h"
 
 #include <algorithm>
 #include <array>

@@ -1,8 +1,8 @@
 // Options of single commands, which are allowed on the command line only.
 #include <vector>
 
-#include "options/topic_table.h"
-#include "options/topics.h"
+#include "options/table/topic_table.h"
+#include "options/table/topics.h"
 
 namespace ddp {
 namespace {

@@ -1,8 +1,8 @@
 // Options of the update, the schedule and the loop around them.
 #include <vector>
 
-#include "options/topic_table.h"
-#include "options/topics.h"
+#include "options/table/topic_table.h"
+#include "options/table/topics.h"
 
 namespace ddp {
 namespace {
