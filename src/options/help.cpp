@@ -63,11 +63,15 @@ std::string topic_page(const std::vector<OptionSpec>& table, const OptionTopic& 
   return text;
 }
 
-// Those of `list`, each by itself.
+// Those of `list`, in this order, each by itself.
 std::string listed_options(const std::vector<OptionSpec>& table, std::string_view list) {
   std::string text;
-  for (const OptionSpec& spec : table) {
-    if (has_word(list, spec.key)) text += option_lines(spec, false);
+  std::istringstream keys{std::string(list)};
+  for (std::string key; keys >> key;) {
+    const OptionSpec* spec = find_option(table, key);
+    DDP_ASSERT(spec != nullptr);
+    // Those of single commands are on the pages of these.
+    text += option_lines(*spec, spec->topic == kCommandTopic);
   }
   return text;
 }

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "explain/findings.h"
+#include "explain/report/report.h"
 #include "explain/scaling_report.h"
 #include "metrics/timing.h"
 #include "run_folder/run_folder.h"
@@ -18,5 +20,6 @@ extern const std::vector<ScalingPoint> points, strong, weak;
 extern const std::vector<Cure> cures;
 extern const StepProbe probe;
 extern std::unique_ptr<RunFolder> folder;
+extern const std::span<const ReportedRun> runs;
 
 }  // namespace ddp::explain_examples

@@ -58,15 +58,14 @@ void add_augmentation(std::vector<OptionSpec>& table) {
   augmentation.real("cutmix", &D::cutmix, {0, 100},
                     "let pairs of samples exchange a rectangle whose share of the area is from Beta(X, X); 0: off; "
                     "with --mixup each pair does one of the two");
-  augmentation.begin_group("--random-crop-padding");
-  augmentation.choice("random-crop-fill", &D::random_crop_fill, "fill for the border that is uncovered");
-  augmentation.begin_group("--mixup, --cutmix");
-  augmentation.choice("mixup-per", &D::mixup_per, "draw for each sample or pair, or once for a whole batch");
-  augmentation.begin_group("");
   OptionSpec& progressive = augmentation.sides(
       "progressive-size", &D::progressive_size, 8, 2048,
       "train with images of this size at first, which grow to the full size; evaluations always use the full size");
   progressive.unset = "the full size";
+  augmentation.begin_group("--random-crop-padding");
+  augmentation.choice("random-crop-fill", &D::random_crop_fill, "fill for the border that is uncovered");
+  augmentation.begin_group("--mixup, --cutmix");
+  augmentation.choice("mixup-per", &D::mixup_per, "draw for each sample or pair, or once for a whole batch");
   augmentation.begin_group("--progressive-size");
   augmentation.integer("progressive-begin", &D::progressive_begin, 0, 1'000'000, "epochs before images begin to grow");
   augmentation.integer("progressive-end", &D::progressive_end, 0, 1'000'000,

@@ -183,10 +183,9 @@ void add_output(std::vector<OptionSpec>& table) {
   output.integer("log-interval", &O::log_interval, 1, kNoLimit, "steps between progress lines and training records");
   output.integer("eval-every", &O::eval_every, 0, kNoLimit, "epochs between evaluations; 0: only after the last");
   output.choice("eval-on", &O::eval_on, "ranks that evaluate");
-  output.choice(
-      "eval-views", &O::eval_views,
-      "evaluate the mean of the logits over views of each image; mirror: and its mirror image; mirror-shift: and "
-      "both shifted by one pixel to the lower right and the upper left");
+  output.choice("eval-views", &O::eval_views,
+                "evaluate the mean of the logits over views of each image; mirror: the image and its mirror image; "
+                "mirror-shift: also both shifted by one pixel to the lower right and to the upper left");
   output.text("plan-cache", &O::plan_cache, "DIR|off", "a folder or off", "cache of execution plans").unset =
       "~/.cache/ddp_train/plans";
   output.on_off("trace", &O::trace,

@@ -12,10 +12,25 @@ constexpr RealRange kLearningRates{0, 1e6};
 
 using OptimizerTable = TopicTable<OptimizerOptions>;
 
-void add_rules(OptimizerTable& optimizer) {
+void add_updates(OptimizerTable& optimizer) {
   using O = OptimizerOptions;
   optimizer.choice("optimizer", &O::optimizer, "optimization algorithm");
   optimizer.real("lr", &O::lr, kLearningRates, "learning rate");
+  optimizer.real("weight-decay", &O::weight_decay, {0, 1000}, "weight decay");
+  optimizer.choice(
+      "decay", &O::decay,
+      "l2: added to the gradient; decoupled: subtracted from the weights; auto: decoupled for adamw, else l2");
+  optimizer.real("clip-norm", &O::clip_norm, {0, 1e9}, "clip the gradient to this global L2 norm; 0: off");
+  optimizer.real("clip-value", &O::clip_value, {0, 1e9}, "clip each component of the gradient to [-X, X]; 0: off");
+  optimizer.real("ema-decay", &O::ema_decay, {0, 1, true},
+                 "decay rate of an exponential moving average of the weights, which is used for evaluation; 0: off");
+  optimizer.integer("lookahead", &O::lookahead, 0, kNoLimit,
+                    "every N steps, interpolate the weights with a slow copy, which they become at the end; 0: off");
+}
+
+// What single choices read.
+void add_update_groups(OptimizerTable& optimizer) {
+  using O = OptimizerOptions;
   optimizer.begin_group("--optimizer sgd, muon, rmsprop, lars");
   optimizer.real("momentum", &O::momentum, {0, 1, true}, "momentum; with muon of what it updates like sgd");
   optimizer.begin_group("--optimizer sgd, muon");
@@ -40,22 +55,6 @@ void add_rules(OptimizerTable& optimizer) {
                    "rms: 0.2 sqrt(max(R, C)), for learning rates of adamw");
   optimizer.on_off("muon-normalize", &O::muon_normalize,
                    "before each step, scale each matrix of R rows to the norm sqrt(R)");
-}
-
-void add_decay_and_averages(OptimizerTable& optimizer) {
-  using O = OptimizerOptions;
-  optimizer.begin_group("");
-  optimizer.real("weight-decay", &O::weight_decay, {0, 1000}, "weight decay");
-  optimizer.choice(
-      "decay", &O::decay,
-      "l2: added to the gradient; decoupled: subtracted from the weights; auto: decoupled for adamw, else l2");
-  optimizer.real("clip-norm", &O::clip_norm, {0, 1e9}, "clip the gradient to this global L2 norm; 0: off");
-  optimizer.real("clip-value", &O::clip_value, {0, 1e9}, "clip each component of the gradient to [-X, X]; 0: off");
-  optimizer.real("ema-decay", &O::ema_decay, {0, 1, true},
-                 "decay rate of an exponential moving average of the weights, which is used for evaluation; 0: off");
-  optimizer.integer(
-      "lookahead", &O::lookahead, 0, kNoLimit,
-      "every N steps, interpolate the weights with a slow copy, which the weights are at the end; 0: off");
   optimizer.begin_group("--ema-decay");
   optimizer.on_off("ema-warmup", &O::ema_warmup, "limit the decay rate to (1 + n) / (10 + n) after n updates");
   optimizer.begin_group("--lookahead");
@@ -158,8 +157,8 @@ void add_training(std::vector<OptionSpec>& table) {
 
 void add_training_options(std::vector<OptionSpec>& table) {
   OptimizerTable optimizer(table, "optimizer", &Options::optimizer);
-  add_rules(optimizer);
-  add_decay_and_averages(optimizer);
+  add_updates(optimizer);
+  add_update_groups(optimizer);
   add_parameters(table);
   add_schedules(table);
   add_training(table);
