@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # links_test.sh ROOT: checks that every relative link and image in the Markdown files exists, with its section where it names one,
-# that README.md is short, and that no page of docs/ or bench/history/ has more lines than a reader finishes.
+# that README.md is short, that no page of docs/ or bench/history/ has more lines than a reader finishes, and that src/README.md has
+# a row for every folder of src/.
 set -euo pipefail
 cd "$1"
 longest=130
@@ -41,5 +42,11 @@ for page in docs/architecture.md docs/performance.md; do
   lines=$(wc -l <"$page")
   [ "$lines" -le 200 ] || fail "$page: $lines lines; at most 200, details belong on pages of their own"
 done
+# Every room of src/ is a row of its tour, and every row a room.
+rooms() { find src -mindepth 2 -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc' \) -printf '%h\n' | sort -u | sed 's|^src/||'; }
+# shellcheck disable=SC2016  # backquotes of Markdown
+rows() { sed -nE 's/^\| `([a-z0-9_\/]+)` \|.*/\1/p' src/README.md | sort -u; }
+while read -r room; do fail "src/README.md has no row for $room; one line says what is changed there"; done < <(comm -23 <(rooms) <(rows))
+while read -r room; do fail "src/README.md has a row for $room, which is no folder with sources"; done < <(comm -13 <(rooms) <(rows))
 [ "$failures" -eq 0 ] || exit 1
 echo "links_test: the links of ${#pages[@]} pages point to files and sections"
