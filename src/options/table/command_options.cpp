@@ -16,7 +16,7 @@ void add_export(std::vector<OptionSpec>& table) {
                 "checkpoint to use");
   exported.begin_group("export, report, scaling");
   exported.text("to", &E::to, "FILE", "a file",
-                "output file; report: RUN/report.html if not set; scaling: scaling.svg");
+                "output file; by default report writes RUN/report.html, and scaling writes scaling.svg");
   exported.begin_group("export");
   exported.choice("format", &E::format,
                   "onnx: network and weights, for inference; safetensors: weights only, for PyTorch; auto: by the "

@@ -5,6 +5,9 @@
 
 #include <array>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -222,6 +225,20 @@ TEST(Parse, RefusesAWrittenConfigurationThatIsCutShort) {
     const ConfigFile file(whole.substr(0, size));
     EXPECT_THAT(usage_message({"--config", file.path()}), HasSubstr("is truncated, its last lines are missing"));
   }
+}
+
+// As they are in the checkpoints of tests/program/old_runs.py.
+TEST(Parse, ReadsConfigurationsThatEarlierVersionsWrote) {
+  int read = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(GOLDEN_DIR "/old_runs")) {
+    if (!entry.is_directory()) continue;
+    const std::string config = nlohmann::json::parse(std::ifstream(entry.path() / "state.json"))["config"];
+    const ConfigFile file(config);
+    EXPECT_EQ(parse({"--config", file.path()}).optimizer.max_steps, 4) << entry.path();
+    EXPECT_EQ(with_stored_run(Options{}, config).optimizer.lr, 0.05) << entry.path();
+    ++read;
+  }
+  EXPECT_GE(read, 3);
 }
 
 TEST(RunDirectory, HasSlurmsNumbersFilledIn) {

@@ -58,6 +58,24 @@ TEST(ParameterSegments, FollowTheRecipeOfAirbench) {
   EXPECT_EQ(segment_of(segments, graph, "head.weight").last_step, kEveryStep);
 }
 
+// As the parameters that timm leaves out of weight decay, those of one dimension, and LARS' and LAMB's "exclude from adaptation".
+TEST(ParameterSegments, NormalisationAndBiasesMayBeWithoutDecay) {
+  const Graph graph = make_model("airbench94", {3, 32, 32}, 10);
+  OptimizerOptions options;
+  options.decay_for = {{"group2.*", 0.5}};
+  options.no_decay_on = NoDecay::norm_and_bias;
+  const std::vector<ParameterSegment> segments = parameter_segments(graph, options, 48);
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const Parameter& p = graph.parameters()[i];
+    const bool plain = p.shape.size() == 1;
+    EXPECT_EQ(segments[i].adapt, !plain) << p.name;
+    EXPECT_EQ(segments[i].decay_scale, plain ? 0 : p.name.starts_with("group2.") ? 0.5F : 1) << p.name;
+  }
+  options.no_decay_on = NoDecay::none;
+  EXPECT_EQ(segment_of(parameter_segments(graph, options, 48), graph, "group2.norm1.bias").decay_scale, 0.5F);
+  EXPECT_TRUE(segment_of(parameter_segments(graph, options, 48), graph, "group2.norm1.bias").adapt);
+}
+
 TEST(ParameterSegments, FadeUntilTheyAreFrozen) {
   const Graph graph = make_model("airbench94", {3, 32, 32}, 10);
   OptimizerOptions options;
