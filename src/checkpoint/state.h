@@ -45,7 +45,7 @@ struct TrainingState {
   std::vector<double> deviation;  // "std" in the file
   std::string model_hash;         // XXH3-128 of RUN/model.onnx, if the model came from an ONNX file; else empty
 
-  // Fingerprints of the run's inputs, by name (train/fingerprint.h); empty in checkpoints of older versions.
+  // Fingerprints of the run's inputs, by name (train/inputs/fingerprint.h); empty in checkpoints of older versions.
   std::map<std::string, std::string> fingerprint;
 
   // In fp16, and the step from which on it is in effect (optim/loss_scale.h); 0: of another precision.

@@ -13,7 +13,7 @@
 #include "commands/measure/step_timer.h"
 #include "commands/ranks.h"
 #include "metrics/phases.h"
-#include "train/trainer.h"
+#include "train/loop/trainer.h"
 
 namespace ddp {
 namespace {
@@ -49,15 +49,14 @@ int run_bench(const MpiSession& session, const Options& options) {
   const Ranks ranks = open_ranks(session, options);
   log_device(ranks.device);
   Communicator& communicator = *ranks.communicator;
-  Experiment experiment =
-      prepare_experiment(session, communicator, ranks.device, with_one_batch(at_full_size(options), session.size()),
-                         {.data = DataUse::sample});
-  TrainingRun run(experiment, communicator);
-  const HeldBatch held(experiment, session.rank());
-  Trainer trainer(experiment, run, communicator, nullptr, nullptr);
-  const std::int64_t global_batch = experiment.batch.global_batch;
+  PreparedRun prepared(session, communicator, ranks.device, with_one_batch(at_full_size(options), session.size()),
+                       {.data = DataUse::sample});
+  TrainingRun run(prepared);
+  const HeldBatch held(prepared);
+  Trainer trainer(prepared, run, prepared.job.options, nullptr, nullptr);
+  const std::int64_t global_batch = prepared.inputs.batch.global_batch;
 
-  if (options.bench.stages && session.rank() == 0) print_stages(ranks.device, experiment);
+  if (options.bench.stages && session.rank() == 0) print_stages(prepared);
   StepTimer timer(session, communicator, trainer, held.batch());
   const auto measure = [&](int stretches) {
     timer.measure(stretches);

@@ -21,7 +21,7 @@
 #include "commands/measure/links.h"
 #include "commands/ranks.h"
 #include "job/report.h"
-#include "train/open_device.h"
+#include "train/loop/open_device.h"
 
 namespace ddp {
 namespace {

@@ -20,7 +20,7 @@
 #include "metrics/timing.h"
 #include "options/parse.h"
 #include "options/table/effects.h"
-#include "train/fingerprint.h"
+#include "train/inputs/fingerprint.h"
 
 namespace ddp {
 namespace {

@@ -19,10 +19,11 @@
 #include "job/report.h"
 #include "metrics/display/evaluation_text.h"
 #include "options/parse.h"
-#include "train/evaluator.h"
-#include "train/model_source.h"
-#include "train/resume.h"
-#include "train/training_run.h"
+#include "train/evaluation/evaluator.h"
+#include "train/inputs/model_source.h"
+#include "train/inputs/resume.h"
+#include "train/loop/prepared_run.h"
+#include "train/loop/training_run.h"
 
 namespace ddp {
 
@@ -71,15 +72,16 @@ int run_eval(const MpiSession& session, const Options& given) {
   const std::string state_text = communicator.broadcast_text(checkpoint ? to_json(checkpoint->state) : "", 0);
   const TrainingState state = parse_state(state_text, "the checkpoint of rank 0");
   const Options options = together(session, [&] { return with_stored_run(given, state.config); });
-  Experiment experiment = prepare_experiment(
+  PreparedRun prepared(
       session, communicator, ranks.device, options,
-      {.model_copy = checkpoint ? model_copy_of(checkpoint->path) : std::filesystem::path(), .evaluated = &state});
+      {.model_copy = checkpoint ? model_copy_of(checkpoint->path) : std::filesystem::path(), .evaluated = state});
+  const Dataset& test = prepared.inputs.test();
   together(session, [&] {
     if (!checkpoint) return;
-    check_same_classes(experiment.data.test->class_names(), checkpoint->state);
-    check_same_model(experiment, checkpoint->state);
-    check_same_network(experiment, checkpoint->state);
-    const std::vector<TensorView> views = weight_views(experiment);
+    check_same_classes(test.class_names(), checkpoint->state);
+    check_same_model(prepared.job.options, prepared.inputs, checkpoint->state);
+    check_same_network(prepared.job.options, prepared.inputs, checkpoint->state);
+    const std::vector<TensorView> views = weight_views(prepared.inputs.graph, prepared.state);
     const std::string model = model_label(options.model.model);
     if (options.optimizer.ema_decay > 0) {
       load_average(*checkpoint, model, views);
@@ -87,12 +89,12 @@ int run_eval(const MpiSession& session, const Options& given) {
       load(*checkpoint, model, views);
     }
   });
-  broadcast_floats(communicator, *experiment.host_parameters);
-  experiment.statistics->broadcast(communicator);
+  broadcast_floats(communicator, *prepared.state.host_parameters);
+  prepared.state.statistics->broadcast(communicator);
   return or_abort(session, [&] {
-    Evaluator evaluator(*experiment.backend, *experiment.network, *experiment.data.test, experiment.resident_test.get(),
+    Evaluator evaluator(*prepared.backend, *prepared.engine.network, test, prepared.engine.resident_test.get(),
                         communicator, options.output.eval_on, options.data, options.output.eval_views);
-    const EvalResult result = evaluator.run({experiment.parameters(), experiment.statistics->mean()});
+    const EvalResult result = evaluator.run({prepared.state.parameters(), prepared.state.statistics->mean()});
     if (!std::isfinite(result.loss)) {
       throw JointError(ExitCode::non_finite,
                        "the loss on the test set is not finite: the outputs of the network overflow; use an "
@@ -100,8 +102,7 @@ int run_eval(const MpiSession& session, const Options& given) {
                        session.rank() == 0);
     }
     if (checkpoint) {
-      fmt::print("{}", options.json ? json_line(*checkpoint, result)
-                                    : tables(*checkpoint, result, experiment.data.test->class_names()));
+      fmt::print("{}", options.json ? json_line(*checkpoint, result) : tables(*checkpoint, result, test.class_names()));
     }
     return static_cast<int>(ExitCode::done);
   });

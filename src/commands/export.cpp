@@ -24,9 +24,9 @@
 #include "commands/commands.h"
 #include "job/report.h"
 #include "onnx/file/half_weights.h"
-#include "train/model_source.h"
-#include "train/preprocessing.h"
-#include "train/sample_logits.h"
+#include "train/evaluation/sample_logits.h"
+#include "train/inputs/model_source.h"
+#include "train/inputs/preprocessing.h"
 
 namespace ddp {
 namespace {

@@ -16,13 +16,13 @@
 #include "job/report.h"
 #include "options/defaults.h"
 #include "options/parse.h"
-#include "train/fingerprint.h"
-#include "train/image_sizes.h"
-#include "train/model_source.h"
-#include "train/non_finite.h"
-#include "train/open_device.h"
-#include "train/parameter_segments.h"
-#include "train/trace.h"
+#include "train/inputs/fingerprint.h"
+#include "train/inputs/image_sizes.h"
+#include "train/inputs/model_source.h"
+#include "train/loop/open_device.h"
+#include "train/nonfinite/non_finite.h"
+#include "train/nonfinite/trace.h"
+#include "train/step/parameter_segments.h"
 
 namespace ddp {
 namespace {

@@ -9,11 +9,11 @@
 
 #include "base/text/text.h"
 #include "data/sources/class_text.h"
-#include "train/parameter_segments.h"
-#include "train/pipeline_setup.h"
-#include "train/preprocessing.h"
-#include "train/resume.h"
-#include "train/single_values.h"
+#include "train/inputs/preprocessing.h"
+#include "train/inputs/resume.h"
+#include "train/inputs/single_values.h"
+#include "train/parallel/parallelism.h"
+#include "train/step/parameter_segments.h"
 
 namespace ddp {
 namespace {
@@ -21,69 +21,71 @@ namespace {
 std::string count_text(std::int64_t count) { return format_count(static_cast<std::uint64_t>(count)); }
 
 // "resnet18, 11,181,642 parameters, 5,130 of them trained (--freeze)"
-std::string model_text(const Experiment& e) {
+std::string model_text(const std::string& model, const Graph& graph) {
   std::int64_t frozen = 0;
-  for (const Parameter& p : e.graph.parameters()) frozen += p.frozen && !p.fixed ? p.elements() : 0;
-  const std::int64_t all = e.graph.trained_count();
-  std::string text = fmt::format("{}, {} parameters", e.options.model.model, count_text(all));
+  for (const Parameter& p : graph.parameters()) frozen += p.frozen && !p.fixed ? p.elements() : 0;
+  const std::int64_t all = graph.trained_count();
+  std::string text = fmt::format("{}, {} parameters", model, count_text(all));
   if (frozen > 0)
     text += fmt::format(", {} of them trained and {} frozen", count_text(all - frozen), count_text(frozen));
   return text;
 }
 
 // "6 trained, 2 constant: mean, std"
-std::string tensors_text(const Experiment& e) {
-  const std::vector<Parameter>& all = e.graph.parameters();
+std::string tensors_text(const Inputs& inputs) {
+  const std::vector<Parameter>& all = inputs.graph.parameters();
   const auto trained = std::count_if(all.begin(), all.end(), [](const Parameter& p) { return !p.fixed; });
   constexpr std::size_t kShown = 6;
-  std::vector<std::string> names = e.file_constants;
+  std::vector<std::string> names = inputs.file_constants;
   if (names.size() > kShown) {
     const std::size_t more = names.size() - kShown;
     names.resize(kShown);
     names.push_back(fmt::format("and {} more", more));
   }
-  const std::size_t constant = e.file_constants.size();
+  const std::size_t constant = inputs.file_constants.size();
   return fmt::format("{} trained, {} constant{}", trained, constant, constant == 0 ? "" : ": " + join(names));
 }
 
-std::string weights_text(const Experiment& e, bool resumed) {
-  const ModelOptions& options = e.options.model;
+std::string weights_text(const Job& job, const Inputs& inputs, bool resumed) {
+  const ModelOptions& options = job.options.model;
   if (resumed) return "of the checkpoint";
   if (!options.init_from.empty()) {
     return options.init_from + (options.new_classifier ? ", but for a new last layer" : "");
   }
-  if (!e.onnx_hash.empty() && options.init == InitKind::model) {
+  if (!inputs.onnx_hash.empty() && options.init == InitKind::model) {
     return options.model + (options.new_classifier ? ", but for a new last layer" : "");
   }
-  return fmt::format("random, --init {}, seed {}", to_string(options.init), e.options.optimizer.seed);
+  return fmt::format("random, --init {}, seed {}", to_string(options.init), job.options.optimizer.seed);
 }
 
 // With a limit, which samples these are.
-std::string data_text(const Experiment& e) {
-  const DataOptions& data = e.options.data;
-  std::string text = fmt::format("{}, {} training and {} test images", data.dataset, count_text(e.data.train->size()),
-                                 count_text(e.data.test->size()));
+std::string data_text(const DataOptions& data, const Inputs& inputs) {
+  const std::int64_t train = inputs.train().size();
+  const std::int64_t test = inputs.test().size();
+  std::string text =
+      fmt::format("{}, {} training and {} test images", data.dataset, count_text(train), count_text(test));
   std::vector<std::string> limits;
-  if (data.train_limit > 0 && data.train_limit == e.data.train->size()) limits.emplace_back("--train-limit");
-  if (data.test_limit > 0 && data.test_limit == e.data.test->size()) limits.emplace_back("--test-limit");
+  if (data.train_limit > 0 && data.train_limit == train) limits.emplace_back("--train-limit");
+  if (data.test_limit > 0 && data.test_limit == test) limits.emplace_back("--test-limit");
   if (!limits.empty()) {
     text += fmt::format(" ({}: {})", join(limits),
                         data.dataset == "folder" ? "taken from all classes in turn" : "the first ones of the files");
   }
-  return e.data.evaluation.empty() ? text : fmt::format("{}, evaluated on {}", text, e.data.evaluation);
+  const std::string& evaluation = inputs.images.sets.evaluation;
+  return evaluation.empty() ? text : fmt::format("{}, evaluated on {}", text, evaluation);
 }
 
-std::string normalization_text(const Experiment& e) {
+std::string normalization_text(NormalizeMode mode, const PixelValues& pixels) {
   std::vector<double> mean;
   std::vector<double> deviation;
-  for (std::size_t c = 0; c < e.scale.size(); ++c) {
-    deviation.push_back(1 / (255.0 * e.scale[c]));
-    mean.push_back(-e.shift[c] * deviation[c]);
+  for (std::size_t c = 0; c < pixels.scale.size(); ++c) {
+    deviation.push_back(1 / (255.0 * pixels.scale[c]));
+    mean.push_back(-pixels.shift[c] * deviation[c]);
   }
-  const bool none = std::all_of(e.shift.begin(), e.shift.end(), [](float s) { return s == 0; });
-  if (none && e.options.data.normalize == NormalizeMode::none) return "none, pixels are divided by 255";
-  return fmt::format("{}, mean {:.4g}, standard deviation {:.4g}", to_string(e.options.data.normalize),
-                     fmt::join(mean, " "), fmt::join(deviation, " "));
+  const bool none = std::all_of(pixels.shift.begin(), pixels.shift.end(), [](float s) { return s == 0; });
+  if (none && mode == NormalizeMode::none) return "none, pixels are divided by 255";
+  return fmt::format("{}, mean {:.4g}, standard deviation {:.4g}", to_string(mode), fmt::join(mean, " "),
+                     fmt::join(deviation, " "));
 }
 
 std::string learning_rate_text(const OptimizerOptions& options, std::int64_t global_batch) {
@@ -92,52 +94,56 @@ std::string learning_rate_text(const OptimizerOptions& options, std::int64_t glo
   return text;
 }
 
-std::string batch_text(const Experiment& e) {
-  const BatchPlan& batch = e.batch;
+std::string batch_text(const BatchPlan& batch, bool pipelined) {
   return fmt::format("{} global = {} x {}{}, in {}", batch.global_batch,
-                     counted(static_cast<std::uint64_t>(batch.ranks), e.pipeline ? "replica" : "rank"), batch.per_rank,
+                     counted(static_cast<std::uint64_t>(batch.ranks), pipelined ? "replica" : "rank"), batch.per_rank,
                      batch.per_rank * batch.ranks == batch.global_batch ? "" : " at most",
                      counted(static_cast<std::uint64_t>(batch.shards), "logical shard"));
 }
 
-std::string reduction_text(const Experiment& e, const Trainer& trainer) {
-  if (e.batch.ranks == 1) return e.pipeline ? "none, one replica" : "none, one rank";
-  return fmt::format("{}, {}{}",
-                     e.options.optimizer.deterministic ? "tree" : to_string(e.options.distributed.reduction),
+std::string reduction_text(const PreparedRun& run, const Trainer& trainer) {
+  const Options& options = run.job.options;
+  if (run.inputs.batch.ranks == 1) return run.plan.parallelism.pipelined() ? "none, one replica" : "none, one rank";
+  return fmt::format("{}, {}{}", options.optimizer.deterministic ? "tree" : to_string(options.distributed.reduction),
                      counted(trainer.facts().bucket_bytes.size(), "bucket"),
                      trainer.reduction_overlaps() ? ", overlapping backward" : ", after backward");
 }
 
-std::string memory_text(const Experiment& e, TrainingRun& run) {
-  const std::uint64_t floats = static_cast<std::uint64_t>(e.graph.flat_elements()) * sizeof(float);
+std::string memory_text(const PreparedRun& prepared, TrainingRun& run) {
+  const Engine& engine = prepared.engine;
+  const std::uint64_t floats = static_cast<std::uint64_t>(prepared.inputs.graph.flat_elements()) * sizeof(float);
   const std::uint64_t optimizer = run.optimizer().bytes();
-  std::uint64_t activations = e.network->memory().arena_bytes;
+  std::uint64_t activations = engine.network->memory().arena_bytes;
   std::uint64_t gradient = floats;
-  if (e.pipeline) {
-    for (const auto& part : e.pipeline->networks) activations += part->memory().arena_bytes;
-    gradient = static_cast<std::uint64_t>(e.held().size()) * sizeof(float);
+  if (engine.pipeline) {
+    for (const auto& part : engine.pipeline->networks) activations += part->memory().arena_bytes;
+    gradient = static_cast<std::uint64_t>(prepared.plan.parallelism.held.size()) * sizeof(float);
   }
   return fmt::format("{} parameters + {} gradient + {} optimizer + {} activations = {}{}", format_bytes(floats),
                      format_bytes(gradient), format_bytes(optimizer), format_bytes(activations),
                      format_bytes(floats + gradient + optimizer + activations),
-                     e.share ? "; the ranks of a host share parameters and optimizer" : "");
+                     prepared.state.share ? "; the ranks of a host share parameters and optimizer" : "");
 }
 
 // What happens to single layers and batches beyond what the options say.
-void add_exceptions(std::vector<HeaderRow>& rows, const Experiment& e) {
-  if (const std::string kept = kept_statistics_text(e.graph); !kept.empty()) rows.emplace_back("frozen", kept);
-  if (const std::string last = last_batch_text(e); !last.empty()) rows.emplace_back("last batch", last);
+void add_exceptions(std::vector<HeaderRow>& rows, const Job& job, const Inputs& inputs) {
+  if (const std::string kept = kept_statistics_text(inputs.graph); !kept.empty()) rows.emplace_back("frozen", kept);
+  if (const std::string last = last_batch_text(job, inputs); !last.empty()) rows.emplace_back("last batch", last);
 }
 
-void add_divided(std::vector<HeaderRow>& rows, const Experiment& e, const Ranks& ranks) {
-  if (!e.smaller.empty()) rows.emplace_back("image sizes", e.sizes.text());
-  if (e.slices.any()) {
-    rows.emplace_back("divided layers", divided_text(e.graph, e.slices, e.batch.ranks, e.batch.global_batch));
+void add_divided(std::vector<HeaderRow>& rows, const PreparedRun& run) {
+  const BatchPlan& batch = run.inputs.batch;
+  const Parallelism& parallelism = run.plan.parallelism;
+  if (!run.inputs.smaller.empty()) rows.emplace_back("image sizes", run.inputs.sizes.text());
+  if (parallelism.slices.any()) {
+    rows.emplace_back("divided layers",
+                      divided_text(run.inputs.graph, parallelism.slices, batch.ranks, batch.global_batch));
   }
-  if (e.pipeline) {
-    const PipelineShape shape = pipeline_shape(e, e.place.stages, ranks.communicator->size());
-    rows.emplace_back("pipeline", pipeline_text(e.pipeline_plan, shape));
-    rows.emplace_back("estimate", estimate_text(e.pipeline_plan, shape));
+  if (parallelism.pipelined()) {
+    const PipelineShape shape =
+        pipeline_shape(run.job.options.distributed, batch, *run.backend, parallelism.place.stages, run.job.size());
+    rows.emplace_back("pipeline", pipeline_text(run.plan.pipeline, shape));
+    rows.emplace_back("estimate", estimate_text(run.plan.pipeline, shape));
   }
 }
 
@@ -203,34 +209,37 @@ std::string augmentation_text(const DataOptions& o) {
 }
 
 std::vector<HeaderRow> header_rows(const RunParts& parts) {
-  const Experiment& e = parts.experiment;
+  const PreparedRun& prepared = parts.prepared;
+  const Options& options = prepared.job.options;
+  const Inputs& inputs = prepared.inputs;
+  const BatchPlan& batch = inputs.batch;
   std::vector<HeaderRow> rows = {
-      {"model", model_text(e)},
-      {"weights", weights_text(e, parts.resumed.has_value())},
-      {"data", data_text(e)},
-      {"classes", class_text(*e.data.train)},
-      {"normalization", normalization_text(e)},
-      {"augmentation", augmentation_text(e.options.data)},
-      {"batch", batch_text(e)},
-      {"steps", fmt::format("{} per epoch, {} in total", count_text(e.batch.steps_per_epoch),
+      {"model", model_text(options.model.model, inputs.graph)},
+      {"weights", weights_text(prepared.job, inputs, parts.resumed.has_value())},
+      {"data", data_text(options.data, inputs)},
+      {"classes", class_text(inputs.train())},
+      {"normalization", normalization_text(options.data.normalize, inputs.pixels)},
+      {"augmentation", augmentation_text(options.data)},
+      {"batch", batch_text(batch, prepared.plan.parallelism.pipelined())},
+      {"steps", fmt::format("{} per epoch, {} in total", count_text(batch.steps_per_epoch),
                             count_text(parts.trainer.total_steps()))},
-      {"optimizer", optimizer_text(e.options.optimizer)},
-      {"learning rate", learning_rate_text(e.options.optimizer, e.batch.global_batch)},
+      {"optimizer", optimizer_text(options.optimizer)},
+      {"learning rate", learning_rate_text(options.optimizer, batch.global_batch)},
       {"ranks", parts.ranks.binding.sentence},
       {"device",
-       e.backend->ops().description() + (parts.ranks.device.note.empty() ? "" : "; " + parts.ranks.device.note)},
-      {"reduction", reduction_text(e, parts.trainer)},
-      {"memory per rank", memory_text(e, parts.run)},
-      {"kernels", e.plan_origin},
-      {"run folder", run_directory(e.options).string()}};
-  if (resizes_pictures(e.options.data.dataset)) {
-    rows.insert(rows.begin() + 3, {"pictures", e.preprocessing.text(e.options.data.random_resized_crop)});
+       prepared.backend->ops().description() + (parts.ranks.device.note.empty() ? "" : "; " + parts.ranks.device.note)},
+      {"reduction", reduction_text(prepared, parts.trainer)},
+      {"memory per rank", memory_text(prepared, parts.run)},
+      {"kernels", prepared.plan.origin},
+      {"run folder", run_directory(options).string()}};
+  if (resizes_pictures(options.data.dataset)) {
+    rows.insert(rows.begin() + 3, {"pictures", inputs.images.preprocessing.text(options.data.random_resized_crop)});
   }
-  if (!e.onnx_hash.empty()) rows.insert(rows.begin() + 1, {"tensors", tensors_text(e)});
-  add_exceptions(rows, e);
-  add_divided(rows, e, parts.ranks);
+  if (!inputs.onnx_hash.empty()) rows.insert(rows.begin() + 1, {"tensors", tensors_text(inputs)});
+  add_exceptions(rows, prepared.job, inputs);
+  add_divided(rows, prepared);
   if (parts.resumed) {
-    const std::string changed = changed_options(parts.resumed->state, e.options);
+    const std::string changed = changed_options(parts.resumed->state, options);
     rows.emplace_back(
         "resumed", fmt::format("at step {}{}", parts.resumed->state.step, changed.empty() ? "" : ", with " + changed));
   }

@@ -1,6 +1,6 @@
 // The rows that open the output of a run: what is trained, on what, how, and where.
 //
-//   console.header("ddp_train 0.1.0", header_rows(RunParts{experiment, ranks, run, trainer, resumed}));
+//   console.header("ddp_train 0.1.0", header_rows(RunParts{prepared, ranks, run, trainer, resumed}));
 #pragma once
 
 #include <optional>
@@ -10,14 +10,14 @@
 #include "commands/ranks.h"
 #include "metrics/display/console.h"
 #include "run_folder/run_folder.h"
-#include "train/experiment.h"
-#include "train/trainer.h"
-#include "train/training_run.h"
+#include "train/loop/prepared_run.h"
+#include "train/loop/trainer.h"
+#include "train/loop/training_run.h"
 
 namespace ddp {
 
 struct RunParts {
-  const Experiment& experiment;
+  const PreparedRun& prepared;
   const Ranks& ranks;
   TrainingRun& run;
   const Trainer& trainer;

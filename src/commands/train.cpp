@@ -31,10 +31,10 @@
 #include "options/parse.h"
 #include "options/version.h"
 #include "run_folder/run_folder.h"
-#include "train/pipeline_setup.h"
-#include "train/resume.h"
-#include "train/trainer.h"
-#include "train/training_run.h"
+#include "train/inputs/resume.h"
+#include "train/loop/prepared_run.h"
+#include "train/loop/trainer.h"
+#include "train/loop/training_run.h"
 
 namespace ddp {
 namespace {
@@ -89,16 +89,16 @@ void write_trace(const Trainer& trainer, Communicator& ranks, const Ranks& where
 }
 
 // "accuracy 98.30 % (top 1) on 10,000 test images after epoch 3; the best: 98.41 % after epoch 2"
-std::string result_text(const TrainingRun& run, const Experiment& e) {
+std::string result_text(const TrainingRun& run, const Inputs& inputs) {
   if (!run.ever_evaluated())
     return run.best_accuracy() < 0 ? "" : fmt::format("best accuracy so far {:.2f} %", 100 * run.best_accuracy());
   const auto epoch_of = [&](std::int64_t step) {
-    return fmt::format("{:.4g}", static_cast<double>(step) / static_cast<double>(e.batch.steps_per_epoch));
+    return fmt::format("{:.4g}", static_cast<double>(step) / static_cast<double>(inputs.batch.steps_per_epoch));
   };
   const double last = run.last_evaluation().accuracy;
   std::string text =
       fmt::format("accuracy {:.2f} % (top 1) on {} test images after epoch {}", 100 * last,
-                  format_count(static_cast<std::uint64_t>(e.data.test->size())), epoch_of(run.evaluated_step()));
+                  format_count(static_cast<std::uint64_t>(inputs.test().size())), epoch_of(run.evaluated_step()));
   if (run.best_accuracy() > last) {
     text += fmt::format("; the best: {:.2f} %", 100 * run.best_accuracy());
     if (run.best_step() >= 0) text += " after epoch " + epoch_of(run.best_step());
@@ -106,9 +106,10 @@ std::string result_text(const TrainingRun& run, const Experiment& e) {
   return text;
 }
 
-ExitCode run_trainer(Trainer& trainer, const TrainingRun& run, const Experiment& experiment, Communicator& ranks,
-                     const Signals& signals, const Ranks& where, Console* console) {
-  const Options& options = experiment.options;
+ExitCode run_trainer(Trainer& trainer, const TrainingRun& run, const PreparedRun& prepared, const Signals& signals,
+                     const Ranks& where, Console* console) {
+  const Options& options = prepared.job.options;
+  Communicator& ranks = prepared.job.ranks;
   std::optional<TraceStart> trace;
   if (options.output.trace) trace.emplace(start_trace(ranks, where));
   const ExitCode code = trainer.run();
@@ -123,7 +124,7 @@ ExitCode run_trainer(Trainer& trainer, const TrainingRun& run, const Experiment&
   }
   const bool explains = trainer.timing().ranks[0].steps >= kFewestExplainedSteps;
   const Explanation found = explains ? explain(trainer.timing(), options) : Explanation{};
-  console->summary({.result = result_text(run, experiment),
+  console->summary({.result = result_text(run, prepared.inputs),
                     .verdict = explains ? brief(found) : "",
                     .healthy = found.cause == Cause::none,
                     .ranks = phases,
@@ -162,32 +163,30 @@ int run_train(const MpiSession& session, const Options& given) {
   // Before, the folder may belong to another run.
   set_hang_folder(run_directory(options));
   const Checkpoint* checkpoint = folder ? folder->checkpoint() : nullptr;
-  Experiment experiment =
-      prepare_experiment(session, communicator, ranks.device, options,
-                         {.resumed = resumed ? std::optional(resumed->state) : std::nullopt,
-                          .model_copy = checkpoint != nullptr ? model_copy_of(checkpoint->path) : ""});
+  PreparedRun prepared(session, communicator, ranks.device, options,
+                       {.resumed = resumed ? std::optional(resumed->state) : std::nullopt,
+                        .model_copy = checkpoint != nullptr ? model_copy_of(checkpoint->path) : ""});
   Signals& signals = *Signals::current();
   std::optional<TensorBoard> board;  // outlives the folder's log
   std::optional<RunOutput> output;
   if (folder) output.emplace(RunOutput{*folder, *console});
-  TrainingRun run(experiment, communicator);
+  TrainingRun run(prepared);
   if (resumed) run.restore(session, *resumed, checkpoint);
-  Trainer trainer(experiment, run, communicator, &signals, output ? &*output : nullptr);
+  Trainer trainer(prepared, run, prepared.job.options, &signals, output ? &*output : nullptr);
   const RunFacts facts = or_abort(session, [&] { return complete_facts(trainer.facts(), ranks, options); });
   trainer.set_facts(facts);
   // All checks have passed; the folder is written to from here on.
   together(session, [&] {
     if (!folder) return;
-    folder->open({dump_config(experiment.options), experiment.onnx, options.output.keep_checkpoints,
+    folder->open({dump_config(prepared.job.options), prepared.inputs.onnx, options.output.keep_checkpoints,
                   options.output.on_checkpoint_failure == SaveFailure::retry});
     if (options.output.tensorboard && has_tensorboard()) folder->log().set_listener(&board.emplace(folder->path()));
     waiting->stop();
     console->header(fmt::format("ddp_train {}", program_version()),
-                    header_rows({experiment, ranks, run, trainer, resumed}));
+                    header_rows({prepared, ranks, run, trainer, resumed}));
   });
   return or_abort(session, [&] {
-    return static_cast<int>(
-        run_trainer(trainer, run, experiment, communicator, signals, ranks, console ? &*console : nullptr));
+    return static_cast<int>(run_trainer(trainer, run, prepared, signals, ranks, console ? &*console : nullptr));
   });
 }
 

@@ -144,7 +144,7 @@ struct Initial {
     dirac,             // of a convolution: output i < inputs passes input i on; the other outputs as uniform_fan_in
     deviation,         // uniform_fan_in, then scaled so that the tensor has the standard deviation `scale`
     whitening,         // of the first convolution: makes the patches of the training images uncorrelated
-                       // (train/whitening.h); until these are known, uniform_fan_in
+                       // (train/inputs/whitening.h); until these are known, uniform_fan_in
   };
   Kind kind = Kind::uniform_fan_in;
   float scale = 1;

@@ -14,7 +14,7 @@ inline constexpr int kLatestDefaults = 1;
 
 // Image folders: `valid` and `validation` evaluate like `val`, and .jfif and .jpe are JPEG files.
 inline bool knows_all_folder_names(int defaults) { return defaults >= 1; }
-// Whether a batch normalisation over a single value of each channel is an error or avoided (train/single_values.h).
+// Whether a batch normalisation over a single value of each channel is an error or avoided (train/inputs/single_values.h).
 inline bool refuses_single_values(int defaults) { return defaults >= 1; }
 // Whether batch normalisations whose parameters are all frozen keep their running statistics (--frozen-statistics).
 inline bool keeps_frozen_statistics(int defaults) { return defaults >= 1; }

@@ -49,7 +49,7 @@ enum class ScheduleBy { automatic, epoch, step };
 enum class LrScale { none, linear, sqrt };
 enum class BindMode { automatic, none };
 enum class EvalOn { rank0, all };
-// The views of an image over which an evaluation averages (train/eval_views.h).
+// The views of an image over which an evaluation averages (train/evaluation/eval_views.h).
 enum class EvalViews { plain, mirror, mirror_shift };
 enum class OnNonFinite { stop, skip, rollback };
 enum class SaveFailure { retry, stop };

@@ -9,9 +9,9 @@
 #include "metrics/display/console.h"
 #include "metrics/timing.h"
 #include "run_folder/run_folder.h"
-#include "train/experiment.h"
-#include "train/trainer.h"
-#include "train/training_run.h"
+#include "train/loop/prepared_run.h"
+#include "train/loop/trainer.h"
+#include "train/loop/training_run.h"
 
 namespace ddp::commands_examples {
 
@@ -22,7 +22,7 @@ extern Communicator& communicator;
 extern const Topology& topology;
 extern const Options& options;
 extern const RunTiming& timing;
-extern const Experiment& experiment;
+extern PreparedRun& prepared;
 extern TrainingRun& run;
 extern const std::optional<ResumePoint>& resumed;
 extern Console& console;

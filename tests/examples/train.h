@@ -10,17 +10,16 @@
 #include "data/pipeline/loader.h"
 #include "optim/schedule.h"
 #include "run_folder/run_folder.h"
-#include "train/balance.h"
-#include "train/choose_plan.h"
-#include "train/evaluator.h"
-#include "train/experiment.h"
-#include "train/init_from.h"
-#include "train/match_weights.h"
-#include "train/pipeline_run.h"
-#include "train/pipeline_setup.h"
-#include "train/resume.h"
-#include "train/step.h"
-#include "train/trainer.h"
+#include "train/evaluation/evaluator.h"
+#include "train/inputs/init_from.h"
+#include "train/inputs/match_weights.h"
+#include "train/inputs/resume.h"
+#include "train/loop/prepared_run.h"
+#include "train/loop/trainer.h"
+#include "train/parallel/balance.h"
+#include "train/parallel/pipeline_run.h"
+#include "train/plan/choose_plan.h"
+#include "train/step/step.h"
 
 namespace ddp::train_examples {
 
@@ -36,8 +35,20 @@ extern RunOutput* rank0_output;
 extern const Device device;
 extern const Dataset& test;
 extern const DataSets data;
-extern Experiment& experiment;
-extern const Experiment& e;
+extern PreparedRun& prepared;
+extern const Job job;
+extern const Inputs inputs;
+extern std::optional<ImportedModel> imported;
+extern const Measured measured;
+extern const Plan step_plan;
+extern const PipelinePlace place;
+extern const PipelinePlan pipeline_plan;
+extern const Parallelism parallelism;
+extern const ReducerConfig sum_settings;
+extern const State& trained;
+extern HostMirror* host_parameters;
+extern DeviceCommunicator& sums;
+extern const SearchedStep& broken_step;
 extern const Schedule schedule;
 extern const Request request;
 extern const Batch batch, next_batch;

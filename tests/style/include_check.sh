@@ -27,9 +27,18 @@ declare -A may=(
   [explain]='options backend metrics'
   [run_folder]='checkpoint metrics'
 )
-may[train]=${!may[*]}
+may+=(
+  [train/parallel]='options backend comm machine data/pipeline model gradients optim explain'
+  [train/step]='options backend comm data/sources data/pipeline model gradients optim checkpoint metrics train/parallel'
+  [train/inputs]="options backend comm job machine data model onnx checkpoint run_folder train/parallel train/step"
+  [train/plan]='options backend comm job machine model gradients optim checkpoint train/parallel train/step train/inputs'
+  [train/evaluation]='options backend comm data/sources data/pipeline model train/step train/inputs'
+  [train/nonfinite]='backend comm model checkpoint train/parallel train/step train/inputs'
+)
+may[train/loop]="options backend comm job machine data/pipeline model onnx gradients optim checkpoint metrics run_folder
+  train/parallel train/step train/inputs train/plan train/evaluation train/nonfinite"
 may[sweep]='options'
-may[commands]="${may[train]} train sweep"
+may[commands]="${!may[*]} train"
 may[.]="${may[commands]} commands" # main.cpp
 
 # Headers that are slow to compile or an implementation detail may be included only by .cpp files.
@@ -99,12 +108,29 @@ while IFS=: read -r file line included; do
 done < <([ ${#sources[@]} -eq 0 ] || includes '"' "${sources[@]}")
 
 for room in "${!may[@]}"; do
-  [[ $room != train && $room != commands && $room != . ]] || continue # they may include all above
+  [[ $room != commands && $room != . ]] || continue # they may include all above
   for granted in ${may[$room]}; do
     [[ ! -d src/$room || ! -d src/$granted || -n ${used[$room $granted]-} ]] ||
       complain "src/$room: does not include src/$granted; remove that from the table of tests/style/include_check.sh"
   done
 done
+
+# One way: rooms that include only rooms without lines are taken away until none is left.
+declare -A left=()
+for room in "${!may[@]}"; do left[$room]=${may[$room]}; done
+for ((taken = 1; taken > 0; )); do
+  taken=0
+  for room in "${!left[@]}"; do
+    for granted in ${left[$room]}; do
+      for other in "${!left[@]}"; do
+        [[ $other == "$room" || ($other != "$granted" && $other != "$granted"/*) ]] || continue 3
+      done
+    done
+    unset "left[$room]"
+    taken=$((taken + 1))
+  done
+done
+[ ${#left[@]} -eq 0 ] || complain "the table of tests/style/include_check.sh is not acyclic; each of these includes another of them: ${!left[*]}"
 
 while IFS=: read -r file line included; do
   [ -n "$file" ] || continue

@@ -11,10 +11,10 @@ new_tree() {
   put src/comm/mpi.h '#pragma once' '// says nothing of #include "train/step.h"'
   put src/data/sources/idx.cpp '#include "data/images/png.h"'
   put src/data/images/png.h '#pragma once'
-  put src/train/loader.cpp '#include "data/images/png.h"'
-  put src/train/step.cpp '#include "comm/mpi.h"' '#include <nlohmann/json.hpp>'
-  put src/main.cpp '#include "train/step.h"' '#include "commands/train.h"'
-  put src/commands/train.h '#pragma once' '#include "train/step.h"'
+  put src/commands/pictures.cpp '#include "data/images/png.h"'
+  put src/commands/steps.cpp '#include "comm/mpi.h"' '#include <nlohmann/json.hpp>'
+  put src/main.cpp '#include "train/step/step.h"' '#include "commands/train.h"'
+  put src/commands/train.h '#pragma once' '#include "train/step/step.h"'
 }
 # finds MESSAGE FILE LINES...: with this file in the tree the check fails, with this message about its folder.
 finds() {
@@ -27,7 +27,7 @@ new_tree
 passes "a good tree"
 finds 'src/backend may not include "comm/mpi.h"' src/backend/back.cpp '#include "comm/mpi.h"'
 finds 'src/base may not include "backend/tensor.h"' src/base/up.cpp '#include "backend/tensor.h"'
-finds 'src/train may not include "commands/train.h"' src/train/up.h '#pragma once' '#include "commands/train.h"'
+finds 'src/train/loop may not include "commands/train.h"' src/train/loop/up.h '#pragma once' '#include "commands/train.h"'
 finds 'src/comm may not include "options/options.h"' src/comm/deep/o.cpp '#  include   "options/options.h"'
 finds 'may not include "nowhere/a.h"' src/commands/x.cpp '#include "nowhere/a.h"'
 finds 'src/data/images may not include "data/sources/idx.h"' src/data/images/up.cpp '#include "data/sources/idx.h"'
@@ -40,9 +40,19 @@ finds 'is not named from src/' src/comm/up.cpp '#include "../base/error.h"'
 for header in nlohmann/json.hpp boost/program_options.hpp spdlog/spdlog.h mpi.h zlib.h dnnl.hpp; do
   finds "<$header> in a header" src/comm/heavy.h '#pragma once' "#include <$header>"
 done
-finds 'outside of comm and job' src/train/mpi.cpp '#include <mpi.h>'
+finds 'src/train/step may not include "train/loop/trainer.h"' src/train/step/up.cpp '#include "train/loop/trainer.h"'
+finds 'src/train/inputs may not include "train/plan/plan.h"' src/train/inputs/up.cpp '#include "train/plan/plan.h"'
+finds 'src/train may not include "train/loop/trainer.h"' src/train/up.cpp '#include "train/loop/trainer.h"'
+finds 'outside of comm and job' src/train/step/mpi.cpp '#include <mpi.h>'
 finds "no '#pragma once'" src/base/bare.h 'int x;'
 finds 'not in the table' src/novel/a.cpp 'int x;'
+# A table in which rooms include each other.
+new_tree
+tables=$check
+check=$folder/include_check.sh
+sed "s|\[train/parallel\]='|&train/loop |" "$tables" >"$check"
+rejects 'is not acyclic'
+check=$tables
 mapfile -t long < <(seq 501)
 finds '501 lines' src/base/long.cpp "${long[@]/#/// }"
 finds '501 lines' tests/unit/base/long_test.cpp "${long[@]/#/// }"

@@ -6,7 +6,7 @@ cd "${1:-$(dirname "${BASH_SOURCE[0]}")/../..}"
 
 most=30
 # Folders that are still to be divided.
-larger='src/backend src/backend/cpu src/backend/cuda src/train'
+larger='src/backend src/backend/cpu src/backend/cuda'
 
 breaks=0
 complain() {

@@ -1,4 +1,4 @@
-// Text for users: sizes, counts, durations, and the known name nearest to a misspelled one.
+// Text for users: sizes, counts, durations, patterns, and the known name nearest to a misspelled one.
 //
 //   format_bytes(1536);                                                 // "1.5 KiB"
 //   nearest("lenett", std::vector<std::string>{"lenet", "resnet18"});   // "lenet"
@@ -28,5 +28,8 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
 std::string join(std::span<const std::string> words, std::string_view separator = ", ");
 // Whether `word`, which is not empty, is one of the words of `list`, which are separated by blanks.
 bool has_word(std::string_view list, std::string_view word);
+
+// Whether the whole of `text` matches: * stands for any text, also none, and ? for one character.
+bool matches(std::string_view pattern, std::string_view text);
 
 }  // namespace ddp

@@ -20,9 +20,10 @@
 #include "machine/peak.h"
 #include "options/parse.h"
 #include "run_folder/run_folder.h"
-#include "train/resume.h"
-#include "train/trainer.h"
-#include "train/training_run.h"
+#include "train/inputs/resume.h"
+#include "train/loop/prepared_run.h"
+#include "train/loop/trainer.h"
+#include "train/loop/training_run.h"
 
 namespace ddp {
 
@@ -40,15 +41,18 @@ std::int64_t first_on_machine(const std::vector<std::string>& kernels, std::size
 
 // --balance on moves shards when it has measured the ranks. Trains until it has done so, twice, before the steps that count; then
 // the division stays.
-void settle(const MpiSession& session, Experiment& experiment, TrainingRun& run, Communicator& communicator) {
+// Returns the options of these steps.
+Options settle(const MpiSession& session, PreparedRun& prepared, TrainingRun& run) {
   constexpr std::int64_t kSettlingSteps = 44;
-  if (!experiment.options.batch.balance) return;
-  std::int64_t& steps = experiment.options.optimizer.max_steps;
-  experiment.options.optimizer.epochs += static_cast<double>(kSettlingSteps);
+  Options options = prepared.job.options;
+  if (!options.batch.balance) return options;
+  std::int64_t& steps = options.optimizer.max_steps;
+  options.optimizer.epochs += static_cast<double>(kSettlingSteps);
   const std::int64_t counted = std::exchange(steps, kSettlingSteps);
-  or_abort(session, [&] { (void)Trainer(experiment, run, communicator, Signals::current(), nullptr).run(); });
+  or_abort(session, [&] { (void)Trainer(prepared, run, options, Signals::current(), nullptr).run(); });
   steps = kSettlingSteps + counted;
-  experiment.options.batch.balance = false;
+  options.batch.balance = false;
+  return options;
 }
 
 }  // namespace
@@ -92,17 +96,17 @@ RunTiming measure_training(const MpiSession& session, const Options& given, cons
   Communicator& communicator = *ranks.communicator;
   std::unique_ptr<RunFolder> run_folder;
   (void)find_resume_point(session, communicator, options, run_folder);
-  Experiment experiment = prepare_experiment(session, communicator, ranks.device, options);
+  PreparedRun prepared(session, communicator, ranks.device, options);
   std::optional<Console> console;
   std::optional<RunOutput> output;
   if (run_folder) output.emplace(RunOutput{*run_folder, console.emplace(ProgressStyle::none)});
-  TrainingRun run(experiment, communicator);
-  settle(session, experiment, run, communicator);
-  Trainer trainer(experiment, run, communicator, Signals::current(), output ? &*output : nullptr);
+  TrainingRun run(prepared);
+  const Options measured = settle(session, prepared, run);
+  Trainer trainer(prepared, run, measured, Signals::current(), output ? &*output : nullptr);
   const RunFacts facts = or_abort(session, [&] { return complete_facts(trainer.facts(), ranks, options); });
   trainer.set_facts(facts);
   together(session, [&] {
-    if (run_folder) run_folder->open({dump_config(experiment.options), experiment.onnx, 1, false});
+    if (run_folder) run_folder->open({dump_config(measured), prepared.inputs.onnx, 1, false});
   });
   return or_abort(session, [&] {
     (void)trainer.run();
@@ -120,9 +124,9 @@ RunTiming measure_training(const MpiSession& session, const Options& given, cons
 
 RunTiming measure_training(const MpiSession& session, const Ranks& where, const Options& options) {
   Communicator& communicator = *where.communicator;
-  Experiment experiment = prepare_experiment(session, communicator, where.device, at_full_size(options));
-  TrainingRun run(experiment, communicator);
-  Trainer trainer(experiment, run, communicator, Signals::current(), nullptr);
+  PreparedRun prepared(session, communicator, where.device, at_full_size(options));
+  TrainingRun run(prepared);
+  Trainer trainer(prepared, run, prepared.job.options, Signals::current(), nullptr);
   return or_abort(session, [&] {
     const RunFacts facts = complete_facts(trainer.facts(), where, options);
     (void)trainer.run();

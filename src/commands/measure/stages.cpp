@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "train/stage_times.h"
+#include "train/parallel/stage_times.h"
 
 namespace ddp {
 namespace {
@@ -13,11 +13,11 @@ constexpr double kSeconds = 0.5;
 
 }  // namespace
 
-void print_stages(const Device& device, const Experiment& e) {
-  const std::optional<DevicePeak> peak =
-      device.gpu_module == nullptr ? std::optional(measure_cpu_peak()) : std::nullopt;
+void print_stages(const PreparedRun& prepared) {
+  const std::optional<DevicePeak> peak = prepared.job.on_gpu() ? std::nullopt : std::optional(measure_cpu_peak());
   const std::vector<StageTime> times =
-      time_stages(*e.backend, *e.network, e.parameters(), e.graph.statistic_count(), kSeconds);
+      time_stages(*prepared.backend, *prepared.engine.network, prepared.state.parameters(),
+                  prepared.inputs.graph.statistic_count(), kSeconds);
   fmt::print("{}\n", stage_table(times, peak));
 }
 

@@ -14,7 +14,7 @@
 #include "metrics/process_times.h"
 #include "run_folder/lock_owner.h"
 #include "run_folder/run_lock.h"
-#include "train/trainer.h"
+#include "train/loop/trainer.h"
 
 namespace ddp {
 namespace {
@@ -96,16 +96,16 @@ ProbedStep StepProber::time_step(const StepShape& shape) {
   const Options options = options_of(shape);
   const Ranks ranks = open_ranks(session_, options);
   Communicator& communicator = *ranks.communicator;
-  Experiment experiment = prepare_experiment(session_, communicator, ranks.device, options, {.data = DataUse::sample});
+  PreparedRun prepared(session_, communicator, ranks.device, options, {.data = DataUse::sample});
   together(session_, [&] {
-    const std::string here = experiment.backend->ops().description();
+    const std::string here = prepared.backend->ops().description();
     check(session_.rank() != 0 || processor_of(here) == processor_of(timing_.facts.device), ExitCode::preflight,
           "the run computed on another device, {}; this is {}", timing_.facts.device, here);
   });
   return or_abort(session_, [&] {
-    TrainingRun run(experiment, communicator);
-    const HeldBatch held(experiment, session_.rank());
-    Trainer trainer(experiment, run, communicator, nullptr, nullptr);
+    TrainingRun run(prepared);
+    const HeldBatch held(prepared);
+    Trainer trainer(prepared, run, prepared.job.options, nullptr, nullptr);
     StepTimer timer(session_, communicator, trainer, held.batch(), kShort);
     const double waited_before = thread_core_wait();
     timer.measure(kStretchesPerTurn);

@@ -19,18 +19,20 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-HeldBatch::HeldBatch(const Experiment& experiment, int rank) {
-  const Dataset& data = *experiment.data.train;
-  const Range samples = experiment.batch.rank_samples(rank, experiment.batch.global_batch);
+HeldBatch::HeldBatch(const PreparedRun& prepared) {
+  const Dataset& data = prepared.inputs.train();
+  const BatchPlan& batch = prepared.inputs.batch;
+  const std::optional<Augmentation>& edits = prepared.inputs.images.edits;
+  const Range samples = batch.rank_samples(prepared.job.rank(), batch.global_batch);
   const std::size_t bytes = data.shape().size();
-  pixels_ = experiment.backend->queue().allocate_for_transfer(static_cast<std::size_t>(samples.size()) * bytes,
-                                                              "the images of a batch");
+  pixels_ = prepared.backend->queue().allocate_for_transfer(static_cast<std::size_t>(samples.size()) * bytes,
+                                                            "the images of a batch");
   for (std::int64_t i = 0; i < samples.size(); ++i) {
     const std::span<std::uint8_t> pixels(pixels_.at<std::uint8_t>(static_cast<std::size_t>(i) * bytes), bytes);
     labels_.push_back(data.label(data.read_plain(samples.begin + i, pixels)));
     indices_.push_back(static_cast<std::uint32_t>(samples.begin + i));
-    keys_.push_back(sample_key(experiment.options.optimizer.seed, 0, indices_.back()));
-    if (experiment.edits) edits_.push_back(edit_of(*experiment.edits, data.shape(), keys_.back()));
+    keys_.push_back(sample_key(prepared.job.options.optimizer.seed, 0, indices_.back()));
+    if (edits) edits_.push_back(edit_of(*edits, data.shape(), keys_.back()));
   }
 }
 

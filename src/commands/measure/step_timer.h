@@ -1,6 +1,6 @@
 // The training step on one batch held in memory, timed in series of steps: for bench, and for the probes of explain.
 //
-//   const HeldBatch held(experiment, session.rank());
+//   const HeldBatch held(prepared);
 //   StepTimer timer(session, communicator, trainer, held.batch(), {.warm_up = 0.5, .stretch = 0.3});
 //   timer.measure(/*stretches=*/9);
 //   timer.step_seconds();                    // the median of the series
@@ -14,14 +14,15 @@
 #include "data/pipeline/loader.h"
 #include "job/mpi_session.h"
 #include "metrics/phases.h"
-#include "train/trainer.h"
+#include "train/loop/prepared_run.h"
+#include "train/loop/trainer.h"
 
 namespace ddp {
 
 // A rank's samples of the first global batch; must outlive the steps on it.
 class HeldBatch {
  public:
-  HeldBatch(const Experiment& experiment, int rank);
+  explicit HeldBatch(const PreparedRun& prepared);
   Batch batch() const {
     return {.pixels = {pixels_.at<std::uint8_t>(0), pixels_.bytes()},
             .labels = labels_,

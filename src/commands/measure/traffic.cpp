@@ -14,13 +14,13 @@ namespace {
 
 // The stages' work, and what a step does besides: reading the images, the loss, and the update with its check for values
 // that are not finite.
-std::vector<StageWork> work_of_step(const Experiment& e) {
-  const auto batch = static_cast<double>(e.network->batch());
-  const auto element = static_cast<double>(bytes_of(e.backend->ops().activation_element()));
-  const double pixels = batch * static_cast<double>(e.network->image_elements());
-  const double logits = batch * static_cast<double>(e.network->classes()) * element;
-  const double flat = static_cast<double>(e.network->flat_elements()) * sizeof(float);
-  const UpdateSettings update = update_settings(e.options.optimizer);
+std::vector<StageWork> work_of_step(const Options& options, Backend& backend, Network& network) {
+  const auto batch = static_cast<double>(network.batch());
+  const auto element = static_cast<double>(bytes_of(backend.ops().activation_element()));
+  const double pixels = batch * static_cast<double>(network.image_elements());
+  const double logits = batch * static_cast<double>(network.classes()) * element;
+  const double flat = static_cast<double>(network.flat_elements()) * sizeof(float);
+  const UpdateSettings update = update_settings(options.optimizer);
   const auto states = static_cast<double>(state_buffers(update));
   // The numbers of some steps are computed first.
   const bool numbers = update.clip_norm > 0 || update.is_adam();
@@ -32,7 +32,7 @@ std::vector<StageWork> work_of_step(const Experiment& e) {
     all.push_back(std::move(work));
   };
   add("input", {{1, pixels + pixels * element}, {}});
-  for (StageWork& stage : e.network->work()) all.push_back(std::move(stage));
+  for (StageWork& stage : network.work()) all.push_back(std::move(stage));
   add("loss", {{all.back().traffic.with_loss ? 0 : 1, 2 * logits}, {}});
   // The gradient is read for the check and for the update; weights and state are read and written.
   add("update", {{}, {numbers ? 3 : 2, (2 + 2 * (1 + states)) * flat}});
@@ -52,12 +52,12 @@ std::vector<std::string> row_of(const StageWork& work) {
 
 }  // namespace
 
-void print_traffic(const Experiment& e) {
+void print_traffic(const Options& options, Backend& backend, Network& network) {
   std::vector<std::vector<std::string>> rows = {
       {"stage", "kind", "forward kernels", "MB", "GFLOP", "backward kernels", "MB", "GFLOP"}};
   StageWork sum;
   sum.name = "sum";
-  for (const StageWork& work : work_of_step(e)) {
+  for (const StageWork& work : work_of_step(options, backend, network)) {
     rows.push_back(row_of(work));
     sum.traffic.forward += work.traffic.forward;
     sum.traffic.backward += work.traffic.backward;

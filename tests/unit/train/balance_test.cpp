@@ -1,4 +1,4 @@
-#include "train/balance.h"
+#include "train/parallel/balance.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "train/batch_stage.h"
+#include "train/step/batch_stage.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "train/batch_stream.h"
+#include "train/step/batch_stream.h"
 
 #include <gtest/gtest.h>
 

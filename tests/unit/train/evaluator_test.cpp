@@ -1,4 +1,4 @@
-#include "train/evaluator.h"
+#include "train/evaluation/evaluator.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>

@@ -1,4 +1,4 @@
-#include "train/fingerprint.h"
+#include "train/inputs/fingerprint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,8 @@
 #include "job/joint_error.h"
 #include "options/parse.h"
 #include "support/errors.h"
-#include "train/resume.h"
+#include "train/inputs/inputs.h"
+#include "train/inputs/resume.h"
 
 namespace ddp {
 namespace {
@@ -122,53 +123,54 @@ TEST(Fingerprint, OptionsOfPlacesAreNotCompared) {
   EXPECT_EQ(differences(options_fingerprint(dump_config(a)), options_fingerprint(dump_config(b))), text);
 }
 
-Experiment experiment_of(std::int64_t train_limit, bool affine) {
-  Experiment e;
-  e.data = open_dataset("glyphs", "", train_limit, 20, 1);
-  e.graph = Graph({1, 28, 28});
-  int x = e.graph.input();
-  if (affine) x = e.graph.affine("scale", x, {"/scale.weight", {1}, true}, nullptr);
-  e.graph.linear("fc", e.graph.flatten(x), 10);
-  e.batch.steps_per_epoch = train_limit / 10;
-  e.fingerprint = data_fingerprint(e.data, {{0.5F}, {0.25F}});
-  e.fingerprint.push_back(network_part(e.graph));
-  return e;
+Inputs inputs_of(std::int64_t train_limit, bool affine) {
+  Inputs inputs;
+  inputs.images.sets = open_dataset("glyphs", "", train_limit, 20, 1);
+  inputs.graph = Graph({1, 28, 28});
+  int x = inputs.graph.input();
+  if (affine) x = inputs.graph.affine("scale", x, {"/scale.weight", {1}, true}, nullptr);
+  inputs.graph.linear("fc", inputs.graph.flatten(x), 10);
+  inputs.batch.steps_per_epoch = train_limit / 10;
+  inputs.fingerprint = data_fingerprint(inputs.images.sets, {{0.5F}, {0.25F}});
+  inputs.fingerprint.push_back(network_part(inputs.graph));
+  return inputs;
 }
 
-TrainingState state_of(const Experiment& e) {
+TrainingState state_of(const Inputs& inputs) {
   TrainingState state;
-  for (const FingerprintPart& part : e.fingerprint) state.fingerprint[part.name] = part.value;
+  for (const FingerprintPart& part : inputs.fingerprint) state.fingerprint[part.name] = part.value;
   return state;
 }
 
 TEST(Fingerprint, ResumingOnOtherDataOrLayersIsRefused) {
-  const Experiment first = experiment_of(100, false);
-  EXPECT_NO_THROW(check_same_data(first, state_of(experiment_of(100, false))));
-  const auto refusal = [&](const Experiment& then) {
-    return error_text(ExitCode::checkpoint, [&] { check_same_data(first, state_of(then)); });
+  const Inputs first = inputs_of(100, false);
+  EXPECT_NO_THROW(check_same_data({}, first, state_of(inputs_of(100, false))));
+  const auto refusal = [&](const Inputs& then) {
+    return error_text(ExitCode::checkpoint, [&] { check_same_data({}, first, state_of(then)); });
   };
-  EXPECT_THAT(refusal(experiment_of(90, false)),
+  EXPECT_THAT(refusal(inputs_of(90, false)),
               AllOf(HasSubstr("training images 100 of 1x28x28 in 10 classes instead of 90 of"),
                     HasSubstr("training labels"), HasSubstr("--resume none")));
-  EXPECT_THAT(refusal(experiment_of(100, true)), HasSubstr("network"));
-  Experiment other = experiment_of(100, false);
-  other.fingerprint = data_fingerprint(other.data, {{0.5F}, {0.5F}});
+  EXPECT_THAT(refusal(inputs_of(100, true)), HasSubstr("network"));
+  Inputs other = inputs_of(100, false);
+  other.fingerprint = data_fingerprint(other.images.sets, {{0.5F}, {0.5F}});
   EXPECT_THAT(refusal(other), HasSubstr("normalisation (x - [0.5]) / [0.25] instead of (x - [0.5]) / [0.5]"));
 }
 
 // Checkpoints of older programs that did not record their data set.
 TEST(Fingerprint, AnOldCheckpointMustFitTheNumberOfSteps) {
-  const Experiment e = experiment_of(100, false);  // 10 steps per epoch
+  const Inputs inputs = inputs_of(100, false);  // 10 steps per epoch
   TrainingState state;
   state.step = 23;
   state.epoch = 2;
   state.step_in_epoch = 3;
-  EXPECT_NO_THROW(check_same_data(e, state));
+  EXPECT_NO_THROW(check_same_data({}, inputs, state));
   state.step_in_epoch = 11;
   state.step = 31;
-  EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { check_same_data(e, state); }), HasSubstr("10 steps per epoch"));
+  EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { check_same_data({}, inputs, state); }),
+              HasSubstr("10 steps per epoch"));
   // Older programs read these weights differently.
-  EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { check_same_data(experiment_of(100, true), TrainingState{}); }),
+  EXPECT_THAT(error_text(ExitCode::checkpoint, [&] { check_same_data({}, inputs_of(100, true), TrainingState{}); }),
               HasSubstr("older ddp_train"));
 }
 

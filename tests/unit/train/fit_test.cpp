@@ -1,4 +1,4 @@
-#include "train/fit.h"
+#include "train/plan/fit.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

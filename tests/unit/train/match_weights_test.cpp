@@ -1,10 +1,10 @@
-#include "train/match_weights.h"
+#include "train/inputs/match_weights.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/errors.h"
-#include "train/init_from.h"
+#include "train/inputs/init_from.h"
 
 namespace ddp {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/parameter_segments.h"
+#include "train/step/parameter_segments.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/text/text.h"
 #include "model/zoo.h"
 
 namespace ddp {

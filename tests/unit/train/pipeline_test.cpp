@@ -1,4 +1,4 @@
-#include "train/pipeline.h"
+#include "train/parallel/pipeline.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@
 #include "model/cuts.h"
 #include "model/initialize.h"
 #include "model/zoo.h"
-#include "train/pipeline_plan.h"
-#include "train/pipeline_run.h"
+#include "train/parallel/pipeline_plan.h"
+#include "train/parallel/pipeline_run.h"
 
 namespace ddp::pipeline_tests {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/plan_cache.h"
+#include "train/plan/plan_cache.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

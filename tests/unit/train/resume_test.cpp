@@ -1,4 +1,4 @@
-#include "train/resume.h"
+#include "train/inputs/resume.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 #include "model/zoo.h"
+#include "train/inputs/inputs.h"
+#include "train/plan/sums.h"
 
 namespace ddp {
 namespace {
@@ -70,19 +72,28 @@ TEST(ShardsOfAResumedRun, ImpossibleOnesAreDamage) {
   }
 }
 
-Experiment experiment_of(const char* model, int ranks, int shards, bool deterministic) {
-  Experiment e;
-  e.options.optimizer.deterministic = deterministic;
-  e.options.batch.global_batch = 64;
-  e.options.batch.logical_shards = shards;
-  e.batch = resolve_batch(e.options.batch, ranks, 1000);
-  e.graph = make_model(model, {1, 28, 28}, 10);
-  return e;
+struct Resumed {
+  Options options;
+  Inputs inputs;
+};
+
+Resumed resumed_run(const char* model, int ranks, int shards, bool deterministic) {
+  Resumed run;
+  run.options.optimizer.deterministic = deterministic;
+  run.options.batch.global_batch = 64;
+  run.options.batch.logical_shards = shards;
+  run.inputs.batch = resolve_batch(run.options.batch, ranks, 1000);
+  run.inputs.graph = make_model(model, {1, 28, 28}, 10);
+  return run;
 }
 
-std::string refusal(const Experiment& e, int stored) {
+std::string changes(const Resumed& run, int stored) {
+  return changed_shards(run.options, run.inputs, state_of(stored));
+}
+
+std::string refusal(const Resumed& run, int stored) {
   try {
-    check_same_shards(e, state_of(stored));
+    check_same_shards(run.options, run.inputs, state_of(stored));
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::checkpoint);
     return error.what();
@@ -92,24 +103,24 @@ std::string refusal(const Experiment& e, int stored) {
 
 // Only the statistics of single shards, whose bits are promised, are an obstacle.
 TEST(ShardsOfAResumedRun, MayBeOthersWhereTheMeaningAllows) {
-  EXPECT_EQ(refusal(experiment_of("lenet", 4, 4, true), 2), "");
-  EXPECT_EQ(refusal(experiment_of("mnist-slim", 4, 4, false), 2), "");
-  EXPECT_EQ(refusal(experiment_of("mnist-slim", 2, 2, true), 2), "");
-  const std::string more = refusal(experiment_of("mnist-slim", 4, 4, true), 2);
+  EXPECT_EQ(refusal(resumed_run("lenet", 4, 4, true), 2), "");
+  EXPECT_EQ(refusal(resumed_run("mnist-slim", 4, 4, false), 2), "");
+  EXPECT_EQ(refusal(resumed_run("mnist-slim", 2, 2, true), 2), "");
+  const std::string more = refusal(resumed_run("mnist-slim", 4, 4, true), 2);
   EXPECT_THAT(more, HasSubstr("the checkpoint has 2 logical shards"));
   EXPECT_THAT(more, HasSubstr("use at most 2 ranks"));
-  EXPECT_THAT(refusal(experiment_of("mnist-slim", 1, 4, true), 2), HasSubstr("omit --logical-shards 4"));
-  Experiment synchronized = experiment_of("mnist-slim", 4, 4, true);
+  EXPECT_THAT(refusal(resumed_run("mnist-slim", 1, 4, true), 2), HasSubstr("omit --logical-shards 4"));
+  Resumed synchronized = resumed_run("mnist-slim", 4, 4, true);
   synchronized.options.model.sync_batch_norm = true;
   EXPECT_EQ(refusal(synchronized, 2), "");
 }
 
 TEST(ShardsOfAResumedRun, WhatChangesIsSaid) {
-  EXPECT_EQ(changed_shards(experiment_of("lenet", 2, 2, false), state_of(2)), "");
-  EXPECT_THAT(changed_shards(experiment_of("lenet", 4, 4, false), state_of(2)),
+  EXPECT_EQ(changes(resumed_run("lenet", 2, 2, false), 2), "");
+  EXPECT_THAT(changes(resumed_run("lenet", 4, 4, false), 2),
               HasSubstr("4 logical shards instead of 2; gradients are the same up to rounding"));
-  EXPECT_THAT(changed_shards(experiment_of("lenet", 4, 4, true), state_of(2)), HasSubstr("bits are those of 4 shards"));
-  EXPECT_THAT(changed_shards(experiment_of("mnist-slim", 4, 4, false), state_of(2)),
+  EXPECT_THAT(changes(resumed_run("lenet", 4, 4, true), 2), HasSubstr("bits are those of 4 shards"));
+  EXPECT_THAT(changes(resumed_run("mnist-slim", 4, 4, false), 2),
               HasSubstr("statistics from 16 instead of 32 samples"));
 }
 
@@ -137,44 +148,48 @@ class BucketsOfAResumedRun : public ::testing::Test {
     state_.bucket_bytes = 20000;
     state_.bucket_ranks = 2;
   }
-  static std::size_t measured(const Experiment& e) {
-    return best_bucket_bytes(kLink, static_cast<std::size_t>(e.graph.flat_elements()) * sizeof(float));
+  BucketSize chosen(int ranks, const std::optional<TrainingState>& resumed) const {
+    return choose_bucket_bytes(run_.options, gradient_bytes(run_.options.distributed, graph(), parallelism()), kLink,
+                               ranks, resumed);
+  }
+  const Graph& graph() const { return run_.inputs.graph; }
+  Parallelism parallelism() const { return divide_step(run_.options, {}, graph(), {}, {}); }
+  std::size_t measured() const {
+    return best_bucket_bytes(kLink, static_cast<std::size_t>(graph().flat_elements()) * sizeof(float));
   }
   static constexpr LinkSpeed kLink{1e-4, 1e8};
   TrainingState state_ = state_of(2);
-  Experiment e_ = experiment_of("lenet", 2, 2, false);
+  Resumed run_ = resumed_run("lenet", 2, 2, false);
 };
 
 TEST_F(BucketsOfAResumedRun, AreThoseOfTheCheckpoint) {
-  choose_bucket_bytes(e_, kLink, 2, state_);
-  EXPECT_EQ(e_.bucket_bytes, 20000U);
-  EXPECT_EQ(e_.measured_bucket_ranks, 2);
-  EXPECT_GT(reducer_config(e_).buckets.size(), 2U);
+  const BucketSize size = chosen(2, state_);
+  EXPECT_EQ(size.bytes, 20000U);
+  EXPECT_EQ(size.measured_ranks, 2);
+  const ReducerConfig config =
+      reducer_config(run_.options, graph(), parallelism(), size.bytes, run_.inputs.batch, nullptr);
+  EXPECT_GT(config.buckets.size(), 2U);
 }
 
 TEST_F(BucketsOfAResumedRun, AreMeasuredForOtherRanksAndByNewAndOldRuns) {
   for (const std::optional<TrainingState>& state :
        {std::optional<TrainingState>(), std::optional(state_of(2)), std::optional(state_)}) {
-    choose_bucket_bytes(e_, kLink, 3, state);
-    EXPECT_EQ(e_.bucket_bytes, measured(e_));
-    EXPECT_EQ(e_.measured_bucket_ranks, 3) << "what the next checkpoint has";
+    EXPECT_EQ(chosen(3, state).bytes, measured());
+    EXPECT_EQ(chosen(3, state).measured_ranks, 3) << "what the next checkpoint has";
   }
-  choose_bucket_bytes(e_, kLink, 2, state_of(2));
-  EXPECT_EQ(e_.bucket_bytes, measured(e_)) << "an older checkpoint";
+  EXPECT_EQ(chosen(2, state_of(2)).bytes, measured()) << "an older checkpoint";
 }
 
 // Their bits do not depend on buckets, and every run writes the same checkpoints.
 TEST_F(BucketsOfAResumedRun, OfTheFixedTreeAreNotStored) {
-  Experiment e = experiment_of("lenet", 2, 2, true);
-  choose_bucket_bytes(e, kLink, 2, state_);
-  EXPECT_EQ(e.bucket_bytes, measured(e));
-  EXPECT_EQ(e.measured_bucket_ranks, 0);
+  run_ = resumed_run("lenet", 2, 2, true);
+  EXPECT_EQ(chosen(2, state_).bytes, measured());
+  EXPECT_EQ(chosen(2, state_).measured_ranks, 0);
 }
 
 TEST_F(BucketsOfAResumedRun, AnOptionTakesPrecedence) {
-  e_.options.distributed.bucket_mib = 1;
-  choose_bucket_bytes(e_, kLink, 2, state_);
-  EXPECT_EQ(e_.measured_bucket_ranks, 0);
+  run_.options.distributed.bucket_mib = 1;
+  EXPECT_EQ(chosen(2, state_).measured_ranks, 0);
 }
 
 }  // namespace

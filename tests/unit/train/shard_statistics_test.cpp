@@ -1,4 +1,4 @@
-#include "train/shard_statistics.h"
+#include "train/step/shard_statistics.h"
 
 #include <gtest/gtest.h>
 

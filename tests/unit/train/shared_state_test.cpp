@@ -1,4 +1,4 @@
-#include "train/shared_state.h"
+#include "train/parallel/shared_state.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

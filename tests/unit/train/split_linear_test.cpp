@@ -1,4 +1,4 @@
-#include "train/split_linear.h"
+#include "train/parallel/split_linear.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include "comm/transport/threads.h"
 #include "model/zoo.h"
 #include "support/errors.h"
-#include "train/parameter_segments.h"
+#include "train/step/parameter_segments.h"
 #include "training_rig.h"
 
 // A namespace of its own, since the files of a test program may be compiled together.

@@ -1,4 +1,4 @@
-#include "train/stage_times.h"
+#include "train/parallel/stage_times.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The training step as a whole: the same results as PyTorch, on any number of ranks.
-#include "train/step.h"
+#include "train/step/step.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>

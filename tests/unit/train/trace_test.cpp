@@ -1,5 +1,5 @@
 // Finding the first non-finite value of a step.
-#include "train/trace.h"
+#include "train/nonfinite/trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 #include "model/initialize.h"
 #include "model/zoo.h"
-#include "train/non_finite.h"
+#include "train/nonfinite/non_finite.h"
 
 namespace ddp {
 namespace {

@@ -19,7 +19,7 @@
 #include "metrics/recorder.h"
 #include "model/zoo.h"
 #include "support/counting_communicator.h"
-#include "train/shard_statistics.h"
+#include "train/step/shard_statistics.h"
 
 namespace ddp {
 namespace {

@@ -21,10 +21,10 @@
 #include "options/batch.h"
 #include "stand_ins/queued_backend.h"
 #include "support/golden_lenet.h"
-#include "train/parameter_segments.h"
-#include "train/shared_state.h"
-#include "train/split_linear.h"
-#include "train/step.h"
+#include "train/parallel/shared_state.h"
+#include "train/parallel/split_linear.h"
+#include "train/step/parameter_segments.h"
+#include "train/step/step.h"
 
 namespace ddp {
 

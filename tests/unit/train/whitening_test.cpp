@@ -1,4 +1,4 @@
-#include "train/whitening.h"
+#include "train/inputs/whitening.h"
 
 #include <gtest/gtest.h>
 

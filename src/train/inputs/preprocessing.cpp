@@ -1,0 +1,86 @@
+#include "train/inputs/preprocessing.h"
+
+#include <fmt/ranges.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "data/pipeline/normalization.h"
+#include "options/defaults.h"
+#include "train/inputs/fingerprint.h"
+
+namespace ddp {
+namespace {
+
+Normalization normalization_of(const TrainingState& state) {
+  Normalization normalization;
+  for (const double mean : state.mean) normalization.mean.push_back(static_cast<float>(mean));
+  for (const double deviation : state.deviation) normalization.deviation.push_back(static_cast<float>(deviation));
+  return normalization;
+}
+
+bool decodes_fast(const TrainingState& state) {
+  const Fingerprint options = options_fingerprint(state.config);
+  return std::any_of(options.begin(), options.end(),
+                     [](const FingerprintPart& part) { return part.name == "--fast-decode" && part.value == "on"; });
+}
+
+}  // namespace
+
+Preprocessing preprocessing_of(const DataOptions& options, int defaults) {
+  const bool exactly = reads_pictures_exactly(defaults);
+  return {.shape = {options.image_channels == ImageChannels::grey ? 1 : 3, options.image_size.height,
+                    options.image_size.width},
+          .keeps_right_size = exactly,
+          .exact = exactly && !options.fast_decode};
+}
+
+Preprocessing preprocessing_of(const TrainingState& state) {
+  const bool exactly = reads_pictures_exactly(state.defaults);
+  Preprocessing preprocessing{
+      .keeps_right_size = exactly, .exact = exactly && !decodes_fast(state), .normalization = normalization_of(state)};
+  if (state.image.size() == 3) preprocessing.shape = {state.image[0], state.image[1], state.image[2]};
+  return preprocessing;
+}
+
+bool resizes_pictures(const std::string& dataset) { return dataset == "folder"; }
+
+Normalization choose_normalization(const DataOptions& options, const Dataset& train) {
+  const auto channels = static_cast<std::size_t>(train.shape().channels);
+  switch (options.normalize) {
+    case NormalizeMode::none:
+      break;
+    case NormalizeMode::standard:
+      return measure_normalization(train, train.measured_samples(), omp_get_max_threads());
+    case NormalizeMode::imagenet:
+      check(channels == 3, ExitCode::usage,
+            "--normalize imagenet requires color images, but those of {} have {} channel; use --normalize standard",
+            train.name(), channels);
+      return imagenet_normalization();
+  }
+  return {std::vector<float>(channels, 0.0F), std::vector<float>(channels, 1.0F)};
+}
+
+Normalization evaluated_normalization(const Normalization& options, const TrainingState& state) {
+  if (state.mean.empty()) return options;
+  Normalization own = normalization_of(state);
+  const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
+    constexpr float kRounding = 1e-5F;
+    return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](float x, float y) {
+             return std::abs(x - y) <= kRounding * std::max(1.0F, std::abs(y));
+           });
+  };
+  if (same(options.mean, own.mean) && same(options.deviation, own.deviation)) return options;
+  check(options.mean.size() == own.mean.size(), ExitCode::checkpoint,
+        "the checkpoint is for images with {} channels, this data set has {}; use a --dataset and --data-dir with such "
+        "images",
+        own.mean.size(), options.mean.size());
+  log_info("images are normalized as in the checkpoint: mean {:.4g}, standard deviation {:.4g}; --normalize is ignored",
+           fmt::join(own.mean, ", "), fmt::join(own.deviation, ", "));
+  return own;
+}
+
+}  // namespace ddp

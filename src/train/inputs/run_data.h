@@ -1,0 +1,28 @@
+// The data sets of a run, augmented for training, and what is done to their images.
+//
+//   const RunData images = open_data(job);
+//   images.sets.train->size();
+//   images.preprocessing.normalization;   // of the network's input
+#pragma once
+
+#include <optional>
+
+#include "data/images/preprocessing.h"
+#include "data/pipeline/augmentation.h"
+#include "data/sources/catalog.h"
+#include "train/inputs/job.h"
+
+namespace ddp {
+
+struct RunData {
+  DataSets sets;
+  Preprocessing preprocessing;                       // of the images of `sets`
+  std::optional<Augmentation> edits = std::nullopt;  // of training images, which a GPU makes; nullopt: the loader does
+  bool keeps_images = false;                         // steps could read the training images from a device's memory
+};
+
+// Throws Error(usage) for options that do not fit the images, Error(data) for files that are missing or damaged, and
+// Error(checkpoint) if the images are not those of the checkpoint that is evaluated.
+RunData open_data(const Job& job);
+
+}  // namespace ddp
