@@ -30,6 +30,7 @@ struct PreparedRun {
   // Collective. The weights are initialised; the caller loads those of a checkpoint.
   PreparedRun(const MpiSession& session, Communicator& ranks, const Device& device, const Options& options,
               const RunStart& start = {});
+  ~PreparedRun() = default;
   PreparedRun(const PreparedRun&) = delete;
   PreparedRun& operator=(const PreparedRun&) = delete;
 

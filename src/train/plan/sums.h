@@ -33,7 +33,7 @@ BucketSize choose_bucket_bytes(const Options& options, std::size_t gradient_byte
                                int ranks, const std::optional<TrainingState>& resumed);
 
 // For the number of shards that each rank has in `batch`. `share`: null if no state is shared; it must outlive the result.
-ReducerConfig reducer_config(const Options& options, const Graph& graph, const Parallelism& parallelism,
+ReducerConfig reducer_config(const Options& run, const Graph& graph, const Parallelism& parallelism,
                              std::size_t bucket_bytes, const BatchPlan& batch, HostShare* share);
 
 }  // namespace ddp
