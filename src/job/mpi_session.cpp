@@ -116,7 +116,7 @@ MpiSession::Library::Library() {
   check_before_start(process_environment());
   raise_descriptor_limit();
   const Environment environment = process_environment();
-  if (environment("OMPI_COMM_WORLD_LOCAL_RANK").value_or("0") == "0") remove_abandoned_segments();
+  if (environment("OMPI_COMM_WORLD_LOCAL_RANK").value_or("0") == "0") removed = remove_abandoned_segments();
   check_room(environment);
   explain_bus_errors();
   prepare_environment();

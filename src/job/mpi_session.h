@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "comm/communicator.h"
 #include "options/version.h"
@@ -35,6 +36,9 @@ class MpiSession {
   // The lowest rank of the whole job on this host. Collective the first time.
   int lowest_rank_of_host() const;
 
+  // What the start removed from the host's shared memory (segments.h), a line; empty if nothing, and on other ranks.
+  std::string removed() const { return library_ ? library_->removed : std::string(); }
+
   // Ends all ranks at once, with this exit code for the job; from any thread. Writes nothing by itself.
   [[noreturn]] void abort(int exit_code) const noexcept;
 
@@ -45,6 +49,7 @@ class MpiSession {
     Library(const Library&) = delete;
     Library& operator=(const Library&) = delete;
     int thread_level = 0;
+    std::string removed;
   };
 
   MpiSession(const MpiSession& all, std::unique_ptr<Communicator> ranks);

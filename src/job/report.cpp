@@ -199,6 +199,8 @@ int run_program(const std::function<int(MpiSession& session)>& body, const std::
       return leave(or_abort(session, [&] {
         const int code = body(session);
         flush_standard_output();
+        // Only now, so that a bad input still gets one line.
+        if (const std::string removed = session.removed(); !removed.empty()) log_info("{}", removed);
         return code;
       }));
     } catch (...) {

@@ -37,7 +37,7 @@ start() {
 }
 ends() {
   local code=$1 got=0 i
-  for ((i = 0; i < 600; i++)); do
+  for ((i = 0; i < 2400; i++)); do
     kill -0 "$job" 2>/dev/null || break
     sleep 0.1
   done
@@ -56,7 +56,7 @@ same_end() {
 # From the newest intact checkpoint to the end.
 resumes() {
   mountpoint -q "$disk" || mount --bind "$spare" "$disk"
-  run 0 60 2 "${tiny[@]}" "${length[@]}" --output "$run" --resume auto
+  run 0 240 2 "${tiny[@]}" "${length[@]}" --output "$run" --resume auto
   same_run "$whole" "$run" "$last, resumed"
 }
 # Whether a checkpoint could not be written. The disk comes back soon after that, long before the run ends.
@@ -65,7 +65,7 @@ gone() { grep -q 'is not there any more' "$folder/err"; }
 lose() { umount -l "$disk"; }
 fill() { dd if=/dev/zero of="$spare/full" bs=64k 2>/dev/null; }
 
-run 0 60 2 "${tiny[@]}" "${length[@]}" --output "$whole"
+run 0 240 2 "${tiny[@]}" "${length[@]}" --output "$whole"
 for ((trial = 0; trial < trials; trial++)); do
   way="whose disk is away for a while"
   start
@@ -89,7 +89,10 @@ for ((trial = 0; trial < trials; trial++)); do
   said 'No space left on device'
   same_end
 
-  for loss in lose fill; do
+  # One trial, as a test, tries one of them: each takes six runs.
+  loss_kinds=(lose fill)
+  [ "$trials" -gt 1 ] || loss_kinds=(lose)
+  for loss in "${loss_kinds[@]}"; do
     way="whose disk is lost ($loss)"
     start
     $loss

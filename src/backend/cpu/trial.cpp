@@ -1,5 +1,7 @@
 #include "backend/cpu/trial.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -32,17 +34,20 @@ struct Values {
   std::int64_t count;
 };
 
+// Processor time on one thread, which other processes on the same core do not lengthen.
+double trial_seconds() { return omp_get_max_threads() == 1 ? thread_cpu_seconds() : now(); }
+
 double least_seconds(const std::function<void()>& run, double rival) {
-  const double begin = now();
+  const double begin = trial_seconds();
   heartbeat();
   run();
-  double best = now() - begin;
+  double best = trial_seconds() - begin;
   if (best > std::max(kColdFactor * rival, kShort) || (best > kLong && best > kWarmFactor * rival)) return best;
-  for (int round = 0; round < kRounds && (round == 0 || now() - begin < kEnough); ++round) {
-    const double start = now();
+  for (int round = 0; round < kRounds && (round == 0 || trial_seconds() - begin < kEnough); ++round) {
+    const double start = trial_seconds();
     heartbeat();
     run();
-    best = std::min(best, now() - start);
+    best = std::min(best, trial_seconds() - start);
     if (best > std::max(kWarmFactor * rival, kShort)) break;
   }
   return best;

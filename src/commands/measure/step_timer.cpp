@@ -50,9 +50,16 @@ StepTimer::StepTimer(const MpiSession& session, Communicator& communicator, Trai
 void StepTimer::measure(int stretches) {
   const PhaseTotals before = trainer_.phase_totals();
   std::vector<double> seconds;
+  std::vector<double> processor;
   steps_ = steps_in(settings_.stretch) * stretches;
-  for (int i = 0; i < stretches; ++i) seconds.push_back(run(steps_in(settings_.stretch)));
+  for (int i = 0; i < stretches; ++i) {
+    const std::int64_t steps = steps_in(settings_.stretch);
+    const double begin = process_cpu_seconds();
+    seconds.push_back(run(steps));
+    processor.push_back((process_cpu_seconds() - begin) / static_cast<double>(steps));
+  }
   step_seconds_ = median(seconds);
+  processor_seconds_ = median(processor);
   phases_ = trainer_.phase_totals();
   phases_ -= before;
 }

@@ -57,6 +57,8 @@ class StepTimer {
   void measure(int stretches);
 
   double step_seconds() const { return step_seconds_; }
+  // Processor time of this rank per step, the median of the series.
+  double processor_seconds() const { return processor_seconds_; }
   const PhaseTotals& phases() const { return phases_; }
   // In phases().
   std::int64_t steps() const { return steps_; }
@@ -72,6 +74,7 @@ class StepTimer {
   TimerSettings settings_;
   double expected_;
   double step_seconds_ = 0;
+  double processor_seconds_ = 0;
   PhaseTotals phases_;
   std::int64_t steps_ = 0;
 };

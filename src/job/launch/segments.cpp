@@ -23,7 +23,6 @@
 
 #include "base/error.h"
 #include "base/host.h"
-#include "base/log.h"
 #include "base/text/text.h"
 #include "job/joint_error.h"
 
@@ -154,11 +153,11 @@ void check_room(const Environment& environment, const fs::path& folder) {
         format_bytes(free), ranks, format_bytes(needed), kRemedy);
 }
 
-void remove_abandoned_segments(const fs::path& folder, std::int64_t settled) {
+std::string remove_abandoned_segments(const fs::path& folder, std::int64_t settled) {
   const std::vector<Segment> segments = segments_in(folder, settled);
-  if (segments.empty() || !sees_all_processes()) return;
+  if (segments.empty() || !sees_all_processes()) return "";
   const auto mapped = mapped_names();
-  if (!mapped) return;
+  if (!mapped) return "";
   std::uint64_t count = 0;
   std::uint64_t bytes = 0;
   for (const Segment& segment : segments) {
@@ -166,9 +165,9 @@ void remove_abandoned_segments(const fs::path& folder, std::int64_t settled) {
     ++count;
     bytes += segment.bytes;
   }
-  if (count == 0) return;
-  log_info("removed {} of killed MPI jobs from {}, {}", counted(count, "segment"), folder.string(),
-           format_bytes(bytes));
+  if (count == 0) return "";
+  return fmt::format("removed {} of killed MPI jobs from {}, {}", counted(count, "segment"), folder.string(),
+                     format_bytes(bytes));
 }
 
 void explain_bus_errors() noexcept {

@@ -69,9 +69,10 @@ TEST(Segments, ThoseThatNobodyHasMappedAreRemoved) {
   const Descriptor file(::open(used.c_str(), O_RDWR | O_CLOEXEC));
   void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   ASSERT_NE(memory, MAP_FAILED);
-  remove_abandoned_segments(folder.path(), 3600);
+  EXPECT_EQ(remove_abandoned_segments(folder.path(), 3600), "");
   EXPECT_TRUE(fs::exists(abandoned)) << "it may be about to be mapped";
-  remove_abandoned_segments(folder.path(), 0);
+  EXPECT_THAT(remove_abandoned_segments(folder.path(), 0),
+              testing::StartsWith("removed 2 segments of killed MPI jobs from "));
   EXPECT_FALSE(fs::exists(abandoned));
   EXPECT_FALSE(fs::exists(newer));
   for (const fs::path& kept : {used, elsewhere, others, unrelated}) EXPECT_TRUE(fs::exists(kept)) << kept;
