@@ -57,7 +57,7 @@ Trainer::Stepper::Stepper(PreparedRun& prepared, const Options& options, const T
            {.scales_loss = options.model.precision == Precision::fp16,
             .record = options.device.cuda_graph != GraphMode::off,
             .ahead = in_flight(prepared, options),
-            // So that the device has others while the host reads the results of one half.
+            // The device has others while the host reads the results of one half.
             .together = images.resident == nullptr ? 1 : std::max<std::size_t>(1, in_flight(prepared, options) / 2),
             .squares_by_range = !sums_squares_by_rank(prepared.job.defaults),
             .keeps_results = collects_results(prepared.job)}) {}

@@ -11,7 +11,7 @@
 namespace ddp {
 namespace {
 
-// So many steps' results go to rank 0 together.
+// Steps whose results go to rank 0 together.
 constexpr std::size_t kStepsOfResults = 8;
 
 }  // namespace
