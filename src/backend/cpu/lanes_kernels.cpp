@@ -23,7 +23,7 @@ const Kernels& table();
 
 namespace {
 
-// AMX is queried separately, as permission to use it is requested separately.
+// AMX is asked for separately, as the permission to use it is.
 enum class Amx { if_there, never, model, asked };
 struct Chosen {
   const Kernels* kernels;

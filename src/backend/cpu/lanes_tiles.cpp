@@ -29,7 +29,7 @@ std::vector<int> tiles_for(const ConvShape& s, bool pooled, bool single_row) {
   return usable;
 }
 
-// The table of a forward tile or of an outer tile that computes the products of Winograd's algorithm; forms are the table's.
+// Of a forward tile and of an outer tile that computes the products of Winograd's algorithm; forms are those of the table.
 const lanes::WinogradTable& winograd_of(int tile) {
   const lanes::Kernels& all = lanes::kernels();
   return all.winograd[tile / all.forward_tiles - 1];
@@ -148,7 +148,7 @@ double weights_cost(const ConvSpec& spec, int index) {
 // The cost model errs by less than this, so that what it finds more expensive is not timed; at most so many are.
 constexpr double kWorthTiming = 1.3;
 constexpr std::size_t kMostTimed = 5;
-// At most this many of those with Winograd's algorithm in tiles of one size.
+// Of those, with Winograd's algorithm in tiles of one size.
 constexpr std::size_t kMostWinograd = 2;
 
 template <class Cost>
@@ -426,7 +426,7 @@ LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec, Element element) {
   return tiles;
 }
 
-// The tile of a direction that has `fixed` by the other rule.
+// Of a direction that has `fixed` by the other rule.
 int expected_tile(const ConvSpec& spec, Element element, const Direction& d, int fixed,
                   const std::vector<int>& candidates) {
   std::vector<int> amx;

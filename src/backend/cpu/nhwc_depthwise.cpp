@@ -83,7 +83,7 @@ class NhwcDepthwise final : public Op {
  private:
   static constexpr std::int64_t kUnits = 16;
 
-  // Memory of a thread. What is not copied stays zero.
+  // Of a thread. What is not copied stays zero.
   struct Slabs {
     float* x;
     float* dy;

@@ -40,7 +40,7 @@ struct SampleNormKernels {
   void (*backward)(const SampleNormTask& task);
 };
 
-// What mean and inverse, and then weight and bias, differ by.
+// By what mean and inverse, and then weight and bias, differ.
 struct SampleNormTable {
   SampleNormKernels column_row, row_column, one_row, one_column, column_one;
 };

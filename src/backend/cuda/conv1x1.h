@@ -24,7 +24,7 @@ bool conv1x1_takes(Element element, const ConvSpec& spec);
 // Likewise, with a normalisation in front.
 bool conv1x1_takes_behind_norm(Element element, const ConvSpec& spec);
 
-// Shared memory that a block of the backward kernel needs.
+// Of shared memory, what a block of the backward kernel needs.
 std::size_t conv1x1_shared_bytes(const ConvSpec& spec);
 
 struct Conv1x1Forward {

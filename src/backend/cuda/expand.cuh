@@ -30,7 +30,7 @@ struct RowTiling {
   }
 };
 
-// Number of the thread in its block, whose rows of threads are kSliceUnits wide.
+// Of the thread in its block, whose rows of threads are kSliceUnits wide.
 __device__ inline unsigned expand_thread() { return threadIdx.y * kSliceUnits + threadIdx.x; }
 
 __device__ inline Unit zero_unit() {
@@ -59,7 +59,7 @@ __device__ inline void load_rows(const __nv_bfloat16* x, std::uint32_t channels,
   }
 }
 
-// Weights of kOutputs outputs and kUnits units of channels, from the first ones of [outputs][channels] on; zero where
+// Of the weights [outputs][channels] those of kOutputs outputs and kUnits units of channels, from the first ones on; zero where
 // there are none.
 template <std::uint32_t kOutputs, std::uint32_t kUnits = kInputUnits>
 __device__ inline void load_weights(const float* weights, std::uint32_t outputs, std::uint32_t channels,

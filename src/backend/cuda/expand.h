@@ -41,7 +41,7 @@ struct ExpandBackward {
   bool add = false;  // dx is added to what is there
   const float* weights = nullptr;
   float* weights_gradient = nullptr;
-  // Values of the batch normalisation.
+  // Of the batch normalisation.
   const float* means = nullptr;
   const float* norm_weight = nullptr;
   const float* norm_weight_gradient = nullptr;

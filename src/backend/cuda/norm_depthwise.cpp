@@ -263,7 +263,7 @@ class CudaNormDepthwise final : public Op {
   std::int64_t bytes_in(const Shape& shape, std::int64_t samples) const {
     return samples * shape.elements() * static_cast<std::int64_t>(bytes_of(element_));
   }
-  // Bytes of the operator's input and result, and of those of the depthwise convolution.
+  // Of the operator's input and result, and of those of the depthwise convolution.
   std::int64_t x_bytes(std::int64_t samples) const {
     return bytes_in(wide_ ? wide_->input : spec_.conv.input, samples);
   }

@@ -116,7 +116,7 @@ struct Coefficients {
     shift[i] = line.shift;
     mean[i] = exists ? normalizer.means[channel] : 0.0F;
   }
-  // Normalises a value of the calling thread's channel j.
+  // Of the calling thread's channel j.
   __device__ float normalised(float x, unsigned j) const {
     const unsigned i = threadIdx.x * kUnitChannels + j;
     return x * scale[i] + shift[i];
