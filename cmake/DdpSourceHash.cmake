@@ -1,11 +1,12 @@
-# ddp_source_hash(TARGET FUNCTION FOLDER...) adds a source to TARGET that defines `const char* ddp::FUNCTION()`: a hash of
-# all sources in the folders, the compiler and its options. It changes with every build whose kernels may differ, and
-# only then. Run as a script (cmake -P) this file writes that source.
+# ddp_source_hash(TARGET FUNCTION FOLDER... [EXCEPT FOLDER...]) adds a source to TARGET that defines `const char* ddp::FUNCTION()`:
+# a hash of all sources in the folders and below them, the compiler and its options. It changes with every build whose kernels may
+# differ, and only then. Run as a script (cmake -P) this file writes that source.
 if(CMAKE_SCRIPT_MODE_FILE)
   file(STRINGS ${LIST} files)
   set(text "${SALT}")
   foreach(file IN LISTS files)
     file(SHA256 ${file} hash)
+    # Not the path, which differs between clones, but the name, which includes know.
     get_filename_component(name ${file} NAME)
     string(APPEND text "\n${name} ${hash}")
   endforeach()
@@ -22,11 +23,20 @@ endif()
 
 set(ddp_source_hash_script ${CMAKE_CURRENT_LIST_FILE})
 function(ddp_source_hash target function)
+  cmake_parse_arguments(ARG "" "" "EXCEPT" ${ARGN})
   set(files "")
-  foreach(folder IN LISTS ARGN)
-    file(GLOB found CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/*.h ${folder}/*.inc ${folder}/*.cu ${folder}/*.cuh)
+  foreach(folder IN LISTS ARG_UNPARSED_ARGUMENTS)
+    file(GLOB_RECURSE found CONFIGURE_DEPENDS ${folder}/*.cpp ${folder}/*.h ${folder}/*.inc ${folder}/*.cu ${folder}/*.cuh)
     list(SORT found)
     list(APPEND files ${found})
+  endforeach()
+  foreach(folder IN LISTS ARG_EXCEPT)
+    foreach(file IN LISTS files)
+      cmake_path(IS_PREFIX folder "${file}" inside)
+      if(inside)
+        list(REMOVE_ITEM files "${file}")
+      endif()
+    endforeach()
   endforeach()
   string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
   # The custom command runs again if any of this changes, since the list is rewritten.

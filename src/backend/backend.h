@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "backend/device_queue.h"
-#include "backend/flat_math.h"
 #include "backend/op_factory.h"
+#include "backend/update/flat_math.h"
 #include "base/types/precision.h"
 
 namespace ddp {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "backend/activations.h"
-#include "backend/table_rows.h"
 #include "backend/tensor.h"
+#include "backend/update/table_rows.h"
 #include "backend/weight_packing.h"
 #include "base/types/image_edit.h"
 

@@ -9,9 +9,9 @@
 #include <string>
 
 #include "backend/loss.h"
-#include "backend/matrix_update.h"
 #include "backend/op.h"
 #include "backend/op_joiner.h"
+#include "backend/update/matrix_update.h"
 
 namespace ddp {
 

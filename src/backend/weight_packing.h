@@ -22,7 +22,7 @@ enum class PackedForm : std::uint8_t {
 };
 
 // The right factor of a product on tensor cores, as the lanes of a warp read it (Note [Fragments] in
-// backend/cuda/warp_matrix.cuh): [group][step][tile][lane][4]. A unit of its depth is 8 channels of one tap, a step two
+// backend/cuda/code/warp_matrix.cuh): [group][step][tile][lane][4]. A unit of its depth is 8 channels of one tap, a step two
 // units, a tile 8 outputs.
 struct Fragments {
   std::uint32_t depth = 0;  // channels

@@ -14,10 +14,10 @@
 #include "backend/amx_emulation.h"
 #include "backend/arithmetic.h"
 #include "backend/backend.h"
-#include "backend/cpu/amx_kernels.h"
-#include "backend/cpu/lanes_conv.h"
-#include "backend/cpu/lanes_kernels.h"
-#include "backend/cpu/lanes_shapes.h"
+#include "backend/cpu/conv/amx/amx_kernels.h"
+#include "backend/cpu/conv/conv.h"
+#include "backend/cpu/conv/tiles/conv_kernels.h"
+#include "backend/cpu/conv/tiles/shapes.h"
 #include "backend/device_values.h"
 #include "backend/op_check.h"
 #include "base/error.h"
@@ -35,7 +35,8 @@ constexpr double kSplit = 2e-5;
 double tolerance_of(Element element) { return element == Element::bf16 ? kRounding : kSplit; }
 Precision precision_of(Element element) { return element == Element::bf16 ? Precision::bf16 : Precision::tf32; }
 
-int pick(const std::vector<int>& all) {
+template <class Tile>
+Tile pick(const std::vector<Tile>& all) {
   return all[static_cast<std::size_t>(random_between(0, static_cast<std::int64_t>(all.size()) - 1))];
 }
 
@@ -141,7 +142,7 @@ TEST(LanesAmx, WindowsOfThreeColumnsAgreeWithTheReference) {
     for (const Element element : {Element::bf16, Element::fp32}) {
       LanesConvTiles tiles = amx_tiles(spec);
       tiles.weights = amx_weights_tiles(spec).front();
-      ASSERT_EQ(amx_gradient_tile(tiles.weights).window, 3);
+      ASSERT_EQ(lanes::amx_kernels().gradient[tiles.weights.index].window, 3);
       check_amx(spec, tiles, spec.batch, element);
       if (HasFatalFailure()) return;
     }
@@ -175,8 +176,9 @@ TEST(LanesAmx, LinearLayersAgreeWithTheReference) {
   }
 }
 
-bool has_amx_tile(const std::vector<int>& tiles, bool (*is)(int)) {
-  return std::any_of(tiles.begin(), tiles.end(), is);
+template <class Tile>
+bool has_amx(const std::vector<Tile>& tiles) {
+  return std::any_of(tiles.begin(), tiles.end(), [](const Tile& tile) { return is_amx(tile); });
 }
 
 // Only timing chooses AMX, so that --deterministic computes the same bits everywhere.
@@ -186,16 +188,16 @@ TEST(LanesAmx, IsNeitherFixedNorForFp32) {
     if (spec.window.stride != 1) spec.average_pool = false;
     spec.input_gradient = true;
     for (const bool with_amx : {false, true}) {
-      EXPECT_EQ(has_amx_tile(lanes_forward_candidates(spec, with_amx), is_amx), with_amx);
-      EXPECT_EQ(has_amx_tile(lanes_forward_shortlist(spec, with_amx), is_amx), with_amx);
-      EXPECT_EQ(has_amx_tile(lanes_data_candidates(spec, with_amx), is_amx), with_amx);
-      EXPECT_EQ(has_amx_tile(lanes_data_shortlist(spec, with_amx), is_amx), with_amx);
-      EXPECT_EQ(has_amx_tile(lanes_weights_candidates(spec, with_amx), is_amx_weights), with_amx);
-      EXPECT_EQ(has_amx_tile(lanes_weights_shortlist(spec, Element::bf16, with_amx), is_amx_weights), with_amx);
+      EXPECT_EQ(has_amx(lanes_forward_candidates(spec, with_amx)), with_amx);
+      EXPECT_EQ(has_amx(lanes_forward_shortlist(spec, with_amx)), with_amx);
+      EXPECT_EQ(has_amx(lanes_data_candidates(spec, with_amx)), with_amx);
+      EXPECT_EQ(has_amx(lanes_data_shortlist(spec, with_amx)), with_amx);
+      EXPECT_EQ(has_amx(lanes_weights_candidates(spec, with_amx)), with_amx);
+      EXPECT_EQ(has_amx(lanes_weights_shortlist(spec, Element::bf16, with_amx)), with_amx);
     }
     for (const Element element : {Element::fp32, Element::bf16}) {
       const LanesConvTiles fixed = lanes_fixed_tiles(spec, element);
-      EXPECT_FALSE(is_amx(fixed.forward) || is_amx(fixed.data) || is_amx_weights(fixed.weights)) << describe(spec);
+      EXPECT_FALSE(is_amx(fixed.forward) || is_amx(fixed.data) || is_amx(fixed.weights)) << describe(spec);
     }
     const LanesConvTiles tiles = amx_tiles(spec);
     for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {

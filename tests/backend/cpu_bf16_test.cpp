@@ -9,19 +9,21 @@
 
 #include "backend/arithmetic.h"
 #include "backend/backend.h"
-#include "backend/cpu/lanes_conv.h"
-#include "backend/cpu/lanes_kernels.h"
-#include "backend/cpu/lanes_shapes.h"
-#include "backend/cpu/operators.h"
+#include "backend/cpu/conv/conv.h"
+#include "backend/cpu/conv/depthwise/depthwise.h"
+#include "backend/cpu/conv/tiles/conv_kernels.h"
+#include "backend/cpu/conv/tiles/shapes.h"
+#include "backend/cpu/linear/linear.h"
+#include "backend/cpu/onednn/onednn.h"
 #include "backend/op_check.h"
 
 namespace ddp {
 
 namespace lanes::avx512bf16 {
-const Kernels& table();
+const ConvKernels& conv_kernels();
 }
 namespace lanes::avx2 {
-const Kernels& table();
+const ConvKernels& conv_kernels();
 }
 
 namespace {
@@ -63,9 +65,9 @@ TEST(LanesBf16, LargeConvolutionsAgreeWithTheReference) {
         ConvSpec{.batch = 20, .input = {37, 15, 15}, .output_channels = 21, .window = square(3, 2, 1)},
         ConvSpec{.batch = 17, .input = {8, 60, 50}, .output_channels = 3, .window = square(3), .relu = true},
         with_long_rows({.batch = 18, .input = {19, 28, 28}, .output_channels = 40, .bias = false})}) {
-    const std::vector<int> candidates = lanes_weights_candidates(spec);
+    const std::vector<WeightTile> candidates = lanes_weights_candidates(spec);
     // Also one of the last, with Winograd's algorithm if there is one.
-    for (const int weights : {pick(candidates), *(candidates.end() - pick(std::vector{1, 2}))}) {
+    for (const WeightTile& weights : {pick(candidates), *(candidates.end() - pick(std::vector{1, 2}))}) {
       LanesConvTiles tiles = lanes_fixed_tiles(spec, Element::bf16);
       tiles.weights = weights;
       const auto op = make_lanes_bf16_conv(spec, tiles);
@@ -170,8 +172,8 @@ struct Aligned {
 TEST(LanesBf16, TheSoftwareModelHasTheBitsOfTheInstructions) {
   if (__builtin_cpu_supports("avx512bf16") == 0) GTEST_SKIP() << "this processor has no instructions for bf16";
   const auto backend = make_cpu_backend();  // denormal numbers are zero
-  const lanes::Kernels& real = lanes::avx512bf16::table();
-  const lanes::Kernels& model = lanes::avx2::table();
+  const lanes::ConvKernels& real = lanes::avx512bf16::conv_kernels();
+  const lanes::ConvKernels& model = lanes::avx2::conv_kernels();
   const lanes::ConvShape shape{.in_channels = 5,
                                .in_h = 9,
                                .in_w = 7,
@@ -203,7 +205,7 @@ TEST(LanesBf16, TheSoftwareModelHasTheBitsOfTheInstructions) {
     std::memcpy(w.data, weights.data(), 2 * weights.size());
     // Tiles 0 to 2 are the same in all tables.
     for (const int tile : {0, 1, 2}) {
-      const auto run = [&](const lanes::Kernels& kernels) {
+      const auto run = [&](const lanes::ConvKernels& kernels) {
         std::vector<std::uint16_t> y(results);
         kernels.pair_forward[tile].direct[0](shape, x.data, w.data, nullptr, lanes::least_result(false), y.data(),
                                              nullptr, 0, 7);
@@ -212,7 +214,7 @@ TEST(LanesBf16, TheSoftwareModelHasTheBitsOfTheInstructions) {
       EXPECT_EQ(run(real), run(model)) << exponent << " forward " << tile;
     }
     const std::vector<std::uint16_t> dy = scaled(random_bf16(results));
-    const auto weights_of = [&](const lanes::Kernels& kernels, int tile) {
+    const auto weights_of = [&](const lanes::ConvKernels& kernels, int tile) {
       std::vector<float> dw(6 * 5 * 9);
       const lanes::WeightsTile& t = kernels.weights[tile];
       for (int channel = 0; channel * t.channels < 6; ++channel) {
@@ -230,7 +232,7 @@ TEST(LanesBf16, TheSoftwareModelHasTheBitsOfTheInstructions) {
     const std::vector<std::uint16_t> samples =
         scaled(random_bf16(static_cast<std::size_t>(shape.source_plane() * width)));
     std::memcpy(outer.data, samples.data(), 2 * samples.size());
-    const auto outer_of = [&](const lanes::Kernels& kernels) {
+    const auto outer_of = [&](const lanes::ConvKernels& kernels) {
       std::vector<float> dw(6 * 5 * 9);
       const lanes::OuterTile& t = kernels.outer[0];
       for (int row = 0; row * t.rows < 6; ++row) {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "backend/backend.h"
-#include "backend/cpu/lanes_conv.h"
-#include "backend/cpu/operators.h"
+#include "backend/cpu/conv/conv.h"
+#include "backend/cpu/conv/depthwise/depthwise.h"
 #include "backend/op_check.h"
 
 namespace ddp {

@@ -15,10 +15,14 @@
 
 #include "backend/arithmetic.h"
 #include "backend/backend.h"
-#include "backend/cpu/choose_kernels.h"
-#include "backend/cpu/lanes_conv.h"
-#include "backend/cpu/lanes_kernels.h"
-#include "backend/cpu/operators.h"
+#include "backend/cpu/candidates/candidates.h"
+#include "backend/cpu/conv/conv.h"
+#include "backend/cpu/isa/instruction_set.h"
+#include "backend/cpu/linear/linear.h"
+#include "backend/cpu/onednn/onednn.h"
+#include "backend/cpu/pointwise/elementwise_kernels.h"
+#include "backend/cpu/pointwise/gelu_kernels.h"
+#include "backend/cpu/pool/pool_kernels.h"
 #include "backend/device_values.h"
 #include "backend/op_check.h"
 #include "base/error.h"
@@ -38,7 +42,7 @@ TEST(LanesConv, EveryTileAgreesWithTheReference) {
     if (spec.window.stride != 1) spec.average_pool = false;
     ASSERT_TRUE(lanes_conv_supported(spec));
     LanesConvTiles tiles = lanes_fixed_tiles(spec);
-    const auto pick = [](const std::vector<int>& all) {
+    const auto pick = [](const auto& all) {
       return all[static_cast<std::size_t>(random_between(0, static_cast<std::int64_t>(all.size()) - 1))];
     };
     tiles.forward = pick(lanes_forward_candidates(spec));
@@ -54,7 +58,7 @@ TEST(LanesConv, EveryTileAgreesWithTheReference) {
 
 // All bits, with lengths that are not multiples of a vector.
 TEST(LanesConversions, AreThoseOfTheArithmetic) {
-  const lanes::ElementwiseKernels& kernels = lanes::kernels().elementwise;
+  const lanes::ElementwiseKernels& kernels = lanes::elementwise_kernels();
   for (const std::int64_t count : {1, 7, 16, 33, 100003}) {
     std::vector<float> values(static_cast<std::size_t>(count));
     for (float& value : values) {
@@ -79,14 +83,14 @@ TEST(LanesConv, TheShortlistsAreFewOfTheTiles) {
     ConvSpec spec = random_conv(round % 3 + 1, round % 2 == 0 ? 1 : 5);
     if (spec.window.stride != 1) spec.average_pool = false;
     const LanesConvTiles fixed = lanes_fixed_tiles(spec);
-    const auto expect_few = [&](const std::vector<int>& few, const std::vector<int>& all, int rule) {
+    const auto expect_few = [&](const auto& few, const auto& all, const auto& rule) {
       EXPECT_LE(few.size(), 5U);
       EXPECT_THAT(few, testing::Contains(rule)) << describe(spec);
       EXPECT_THAT(few, testing::IsSubsetOf(all)) << describe(spec);
     };
     expect_few(lanes_forward_shortlist(spec), lanes_forward_candidates(spec), fixed.forward);
     expect_few(lanes_weights_shortlist(spec), lanes_weights_candidates(spec), fixed.weights);
-    if (spec.input_gradient) expect_few(lanes_data_shortlist(spec), lanes_data_candidates(spec), fixed.data);
+    if (spec.input_gradient) expect_few(lanes_data_shortlist(spec), lanes_data_candidates(spec), *fixed.data);
   }
 }
 
@@ -287,7 +291,7 @@ TEST_F(Threads, ChangeNoBitOfWinograd) {
                                conv(33, 6, square(3, 1, 1), false), conv(80, 12, square(5), true)}) {
     const LanesConvTiles tiles{lanes_forward_candidates(spec).back(), lanes_data_candidates(spec).back(),
                                lanes_weights_candidates(spec).back()};
-    EXPECT_TRUE(is_winograd(tiles.forward) && is_winograd(tiles.data) && is_winograd_weights(tiles.weights));
+    EXPECT_TRUE(is_winograd(tiles.forward) && is_winograd(tiles.data) && is_winograd(tiles.weights));
     EXPECT_EQ(results(spec, Layout::lanes16, 1, to_text(tiles)), results(spec, Layout::lanes16, 3, to_text(tiles)));
   }
 }
@@ -399,7 +403,7 @@ TEST(Activations, SigmoidAndTanhAreRightAtAnySize) {
   const auto count = static_cast<std::int64_t>(x.size());
   std::vector<float> y(x.size());
   const auto expect_close = [&](Activation activation, auto exact) {
-    lanes::kernels().elementwise.fp32.forward[static_cast<std::size_t>(activation)](count, x.data(), nullptr, y.data());
+    lanes::elementwise_kernels().fp32.forward[static_cast<std::size_t>(activation)](count, x.data(), nullptr, y.data());
     for (std::size_t i = 0; i < x.size(); ++i) {
       const double expected = exact(static_cast<double>(x[i]));
       // Sigmoid stops at e^-87, near the smallest normal float.
@@ -411,7 +415,7 @@ TEST(Activations, SigmoidAndTanhAreRightAtAnySize) {
   expect_close(Activation::tanh, [](double v) { return std::tanh(v); });
   x.assign(40, std::nanf(""));
   for (const std::size_t kernel : {0U, 1U, 2U, 3U, 4U}) {
-    lanes::kernels().elementwise.fp32.forward[kernel](40, x.data(), nullptr, y.data());
+    lanes::elementwise_kernels().fp32.forward[kernel](40, x.data(), nullptr, y.data());
     for (std::size_t i = 0; i < 40; ++i) EXPECT_TRUE(std::isnan(y[i])) << kernel << " at " << i;
   }
 }
@@ -428,7 +432,7 @@ TEST(Activations, GeluIsRightAtAnySize) {
   std::vector<float> y(x.size());
   std::vector<float> dx(x.size());
   for (const GeluForm form : {GeluForm::exact, GeluForm::tanh}) {
-    const lanes::GeluKernels& kernels = lanes::kernels().gelu[static_cast<std::size_t>(form)];
+    const lanes::GeluKernels& kernels = lanes::gelu_kernels().forms[static_cast<std::size_t>(form)];
     const GeluSpec spec{.batch = 1, .shape = {count, 1, 1}, .form = form};
     const reference::Values values(x.begin(), x.end());
     const reference::Values expected = reference::forward(spec, {.x = values}).y;
@@ -459,7 +463,7 @@ TEST(Pooling, PlacesOfMaximaAreExact) {
       if (window.columns > 1) x[static_cast<std::size_t>(window.column_step)] = std::nanf("");
       std::vector<float> y(static_cast<std::size_t>(inner));
       std::vector<std::int32_t> places(y.size());
-      lanes::kernels().pool.large.forward(window, x.data(), y.data(), places.data());
+      lanes::pool_kernels().large.forward(window, x.data(), y.data(), places.data());
       for (std::int64_t k = 0; k < inner; ++k) {
         std::int32_t best = 0;
         const auto value = [&](std::int32_t place) {

@@ -7,9 +7,8 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/cpu/lanes_conv.h"
-#include "backend/cpu/lanes_winograd.h"
-#include "backend/cpu/operators.h"
+#include "backend/cpu/conv/conv.h"
+#include "backend/cpu/conv/winograd/winograd.h"
 #include "backend/op_check.h"
 
 namespace ddp {
@@ -22,19 +21,19 @@ double tolerance(Element element) { return element == Element::bf16 ? 2e-2 : 1e-
 
 // Tiles that compute all directions by Winograd's algorithm with tiles of `size` results.
 LanesConvTiles winograd_tiles(const ConvSpec& spec, Element element, int size) {
-  const auto pick_if = [](const std::vector<int>& all, const auto& condition) {
-    std::vector<int> found;
+  const auto pick_if = [](const auto& all, const auto& condition) {
+    std::decay_t<decltype(all)> found;
     std::copy_if(all.begin(), all.end(), std::back_inserter(found), condition);
     EXPECT_FALSE(found.empty());
     return found.at(static_cast<std::size_t>(random_between(0, static_cast<std::int64_t>(found.size()) - 1)));
   };
-  const auto is_of_size = [&](int i) { return is_winograd(i) && winograd_form(i, element).size == size; };
+  const auto is_of_size = [&](const auto& tile) {
+    return is_winograd(tile) && winograd_form(tile.form, element).size == size;
+  };
   LanesConvTiles tiles;
   tiles.forward = pick_if(lanes_forward_candidates(spec), is_of_size);
   if (spec.input_gradient) tiles.data = pick_if(lanes_data_candidates(spec), is_of_size);
-  tiles.weights = pick_if(lanes_weights_candidates(spec), [&](int i) {
-    return is_winograd_weights(i) && winograd_weights_form(i, element).size == size;
-  });
+  tiles.weights = pick_if(lanes_weights_candidates(spec), is_of_size);
   return tiles;
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/lanes_conv.h"
+#include "backend/cpu/conv/conv.h"
 #include "backend/op_check.h"
 
 namespace ddp {
@@ -14,7 +14,7 @@ namespace {
 
 // They can compute the convolution, with AMX wherever that is asked for and possible.
 TEST(ExpectedTiles, AreCandidates) {
-  const auto has = [](const std::vector<int>& candidates, int tile) {
+  const auto has = [](const auto& candidates, const auto& tile) {
     return std::find(candidates.begin(), candidates.end(), tile) != candidates.end();
   };
   for (int round = 0; round < 60; ++round) {
@@ -26,7 +26,7 @@ TEST(ExpectedTiles, AreCandidates) {
         EXPECT_TRUE(has(lanes_weights_candidates(spec, with_amx), tiles.weights)) << describe(spec);
         EXPECT_EQ(has(lanes_data_candidates(spec, with_amx), tiles.data), spec.input_gradient) << describe(spec);
         EXPECT_EQ(is_amx(tiles.forward), with_amx && !amx_forward_tiles(spec).empty()) << describe(spec);
-        EXPECT_EQ(is_amx_weights(tiles.weights), with_amx && !amx_weights_tiles(spec).empty()) << describe(spec);
+        EXPECT_EQ(is_amx(tiles.weights), with_amx && !amx_weights_tiles(spec).empty()) << describe(spec);
       }
     }
   }

@@ -9,8 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "backend/cuda/conv/conv.h"
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/ends/ends.h"
+#include "backend/cuda/pointwise/pointwise.h"
+#include "backend/cuda/update/update.h"
 #include "backend/device_values.h"
 #include "backend/op_check.h"
 #include "stand_ins/cuda/runtime.h"

@@ -8,16 +8,16 @@
 #include <vector>
 
 #include "backend/backend_case.h"
-#include "backend/cuda/conv_mma.h"
+#include "backend/cuda/candidates/op_set.h"
+#include "backend/cuda/code/parts.h"
+#include "backend/cuda/conv/conv_mma.h"
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/op_set.h"
-#include "backend/cuda/parts.h"
 #include "backend/op_check.h"
 
 namespace ddp {
 namespace {
 
-// Checks inputs that are exact in bf16, whose parts but the first are zero (Note [Parts] of backend/cuda/parts.h).
+// Of inputs that are exact in bf16, whose parts but the first are zero (Note [Parts] of backend/cuda/code/parts.h).
 void check_exact(const OpSpec& spec, Layout layout, Precision precision) {
   const auto backend = make_cuda_backend({.precision = precision});
   const auto op = backend->ops().make_op(spec, layout, layout, cuda::kMmaKernels);

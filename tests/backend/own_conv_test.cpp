@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/conv_mma.h"
+#include "backend/cuda/conv/conv_mma.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/op_check.h"
 #include "base/error.h"

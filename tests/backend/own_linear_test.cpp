@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/linear_mma.h"
+#include "backend/cuda/linear/linear_mma.h"
 #include "backend/device_values.h"
 #include "backend/op_check.h"
 #include "base/error.h"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "backend/cuda/conv/stem_conv.h"
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/stem_conv.h"
 #include "backend/op_check.h"
 #include "base/error.h"
 

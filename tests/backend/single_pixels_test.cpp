@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/lanes_conv.h"
-#include "backend/cpu/operators.h"
+#include "backend/cpu/conv/conv.h"
 #include "backend/op_check.h"
 
 namespace ddp {
 namespace {
 
-int pick(const std::vector<int>& all) {
+template <class Tile>
+Tile pick(const std::vector<Tile>& all) {
   return all[static_cast<std::size_t>(random_between(0, static_cast<std::int64_t>(all.size()) - 1))];
 }
 

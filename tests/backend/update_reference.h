@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "backend/flat_update.h"
+#include "backend/update/flat_update.h"
 #include "support/newton_schulz.h"
 
 namespace ddp {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Finds kernels that the compiler did not vectorise, in the compiled code of each instruction set.
 
-    tests/backend/vector_code.py lanes_avx2.cpp.o lanes_baseline.cpp.o
-    tests/backend/vector_code.py --list lanes_avx2.cpp.o             # what each function consists of
+    tests/backend/vector_code.py norm_kernels_avx2.cpp.o norm_kernels_baseline.cpp.o
+    tests/backend/vector_code.py --list norm_kernels_avx2.cpp.o      # what each function consists of
     tests/backend/vector_code.py --self-test g++                     # that scalar code is found, also beside vector code
 
 `#pragma omp simd` is only a request: where an instruction set lacks something, such as masks, compilers compile a loop value by
@@ -222,8 +222,8 @@ def main():
     faults = []
     for path in args.objects:
         found, count = faults_in(path, args.list)
-        if count < 10:
-            sys.exit(f"{path} contains {count} functions: no kernels")
+        if count == 0:
+            sys.exit(f"{path} contains no kernels")
         print(f"{path.name}: {count} functions, {len(found)} of them scalar")
         faults += found
     if faults:

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/flat_update.h"
 #include "backend/gpu_trace.h"
 #include "backend/op.h"
 #include "model/memory_plan.h"
@@ -21,7 +20,6 @@ extern const std::vector<OpSpec> specs;
 extern const std::vector<std::string> chosen;
 extern const MemoryPlan plan;
 extern const BufferId id;
-extern const UpdateArguments arguments;
 extern const Memory memory;
 extern const std::vector<std::int32_t> values;
 extern const std::size_t bytes, count, max_samples, offset;
@@ -32,8 +30,6 @@ extern void* stream;
 extern std::byte *workspace, *saved;
 extern float *device_floats, *sum, *x, *y;
 extern const float *addend, *weight, *bias, *table;
-extern float* place;
-extern TableCursor* cursor;
 template <class... Arguments>
 void kernel(Arguments...);
 template <class... Arguments>

@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "backend/cpu/operators.h"
+#include "backend/cpu/ends/ends.h"
 #include "base/status/heartbeat.h"
 #include "base/status/position.h"
 #include "fault.h"

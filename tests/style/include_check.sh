@@ -1,45 +1,107 @@
 #!/usr/bin/env bash
-# include_check.sh [ROOT]: checks which folder of src/ includes which, what public headers must not include, and the length of
-# files. Prints one line for each violation and exits with 1 if there are any.
+# include_check.sh [ROOT]: checks which folder of src/ includes which, through which headers the rooms of a backend are entered, what
+# public headers must not include, and the length of files. Prints one line for each violation and exits with 1 if there are any.
 set -euo pipefail
 cd "${1:-$(dirname "${BASH_SOURCE[0]}")/../..}"
 
 # What each folder may include besides itself and base. A folder includes its listed subfolders only if its own line says so;
-# naming a folder grants all below it. A line names only folders above it, or its own subfolders, so the table is acyclic; what
-# is granted must be used.
+# naming a folder grants all below it, with /. only itself and those below it that have no line. A line names only folders above it,
+# or its own subfolders, so the table is acyclic; what is granted must be used.
 declare -A may=(
   [base]=''
   [options]=''
   [optim/rules]=''
   [backend]='optim/rules'
-  [comm]='backend'
+  [comm]='backend/. backend/cuda/. backend/cuda/device'
   [job]='options comm'
-  [machine]='options backend comm job'
+  [machine]='options backend/. comm job'
   [data/images]=''
   [data/sources]='data/images'
   [data/pipeline]='data/images data/sources'
-  [model]='backend'
-  [onnx]='backend model'
-  [gradients]='backend comm'
-  [optim]='options backend optim/rules'
+  [model]='backend/.'
+  [onnx]='backend/. model'
+  [gradients]='backend/. comm'
+  [optim]='options backend/. optim/rules'
   [checkpoint]=''
   [metrics]='options comm'
-  [explain]='options backend metrics'
+  [explain]='options backend/. metrics'
   [run_folder]='checkpoint metrics'
 )
 may+=(
-  [train/parallel]='options backend comm machine data/pipeline model gradients optim explain'
-  [train/step]='options backend comm data/sources data/pipeline model gradients optim checkpoint metrics train/parallel'
-  [train/inputs]="options backend comm job machine data model onnx checkpoint run_folder train/parallel train/step"
-  [train/plan]='options backend comm job machine model gradients optim checkpoint train/parallel train/step train/inputs'
-  [train/evaluation]='options backend comm data/sources data/pipeline model train/step train/inputs'
-  [train/nonfinite]='backend comm model checkpoint train/parallel train/step train/inputs'
+  [train/parallel]='options backend/. comm machine data/pipeline model gradients optim explain'
+  [train/step]='options backend/. comm data/sources data/pipeline model gradients optim checkpoint metrics train/parallel'
+  [train/inputs]="options backend/. comm job machine data model onnx checkpoint run_folder train/parallel train/step"
+  [train/plan]='options backend/. comm job machine model gradients optim checkpoint train/parallel train/step train/inputs'
+  [train/evaluation]='options backend/. comm data/sources data/pipeline model train/step train/inputs'
+  [train/nonfinite]='backend/. comm model checkpoint train/parallel train/step train/inputs'
 )
-may[train/loop]="options backend comm job machine data/pipeline model onnx gradients optim checkpoint metrics run_folder
+may[train/loop]="options backend/. comm job machine data/pipeline model onnx gradients optim checkpoint metrics run_folder
   train/parallel train/step train/inputs train/plan train/evaluation train/nonfinite"
+above=" ${!may[*]} sweep "
+# The rooms of the backends. Those without kernels of their own concept come first: what others are made of.
+cpu=backend/cpu
+may[$cpu/isa]=''
+may[$cpu/device]="backend/. $cpu/isa"
+may[$cpu/update]="backend/. optim/rules $cpu/isa"
+may[$cpu/ends]="backend/. $cpu/device $cpu/update"
+may[$cpu/norm]="backend/. $cpu/isa $cpu/device"
+may[$cpu/pointwise]="${may[$cpu/norm]} $cpu/update"
+may[$cpu/pool]="${may[$cpu/norm]} $cpu/pointwise"
+may[$cpu/onednn]="backend/. $cpu/pool"
+may[$cpu/conv/tiles]="backend/. $cpu/isa $cpu/device $cpu/pointwise"
+may[$cpu/conv/amx]="backend/. $cpu/isa $cpu/device $cpu/conv/tiles"
+may[$cpu/conv/depthwise]="${may[$cpu/conv/amx]} $cpu/norm"
+may[$cpu/conv/winograd]="${may[$cpu/conv/amx]} $cpu/pointwise"
+may[$cpu/conv]="${may[$cpu/conv/winograd]} $cpu/conv/winograd $cpu/conv/amx"
+may[$cpu/linear]="${may[$cpu/conv/winograd]} $cpu/conv/."
+may[$cpu/joined]="backend/. $cpu/device $cpu/norm $cpu/conv/. $cpu/conv/depthwise"
+may[$cpu/candidates]="backend/. $cpu/pool $cpu/onednn $cpu/conv"
+may[$cpu]="backend/. $cpu"
+cuda=backend/cuda
+may[$cuda/device]='backend/.'
+may[$cuda/code]="backend/. $cuda/device"
+may[$cuda/vendor]="backend/. $cuda/device"
+may[$cuda/norm]="backend/. $cuda/device $cuda/code $cuda/vendor"
+may[$cuda/pointwise]=${may[$cuda/norm]}
+may[$cuda/pool]=${may[$cuda/norm]}
+may[$cuda/update]="${may[$cuda/norm]} optim/rules"
+may[$cuda/conv]="${may[$cuda/norm]} $cuda/pointwise"
+may[$cuda/ends]="backend/. $cuda/device $cuda/code $cuda/conv"
+may[$cuda/linear]="${may[$cuda/conv]} $cuda/conv $cuda/ends"
+may[$cuda/joined]="${may[$cuda/norm]} $cuda/norm $cuda/conv"
+may[$cuda/candidates]="${may[$cuda/conv]} $cuda/conv $cuda/linear $cuda/norm $cuda/pool $cuda/update $cuda/joined"
+may[$cuda]="backend/. $cuda"
 may[sweep]='options'
-may[commands]="${!may[*]} train"
+may[commands]="${above/ backend / backend/. } train"
 may[.]="${may[commands]} commands" # main.cpp
+
+# The headers through which other folders enter a room. The rooms that are left out consist of what others are made of: all of theirs
+# may be included.
+declare -A doors=(
+  [$cpu/ends]=ends.h
+  [$cpu/update]=update.h
+  [$cpu/norm]='norm.h row_norm.h'
+  [$cpu/pointwise]='pointwise.h elementwise_kernels.h'
+  [$cpu/pool]=pool.h
+  [$cpu/onednn]='onednn.h primitives.h'
+  [$cpu/conv/amx]='amx_directions.h amx_kernels.h'
+  [$cpu/conv/depthwise]='depthwise.h depthwise_planes.h'
+  [$cpu/conv/winograd]=winograd_directions.h
+  [$cpu/conv]=conv.h
+  [$cpu/linear]=linear.h
+  [$cpu/joined]=joined.h
+  [$cpu/candidates]=candidates.h
+  [$cuda/norm]='norm.h batch_norm.cuh'
+  [$cuda/pointwise]=pointwise.h
+  [$cuda/pool]=pool.h
+  [$cuda/update]=update.h
+  [$cuda/conv]='conv.h depthwise.cuh packing.cuh'
+  [$cuda/ends]='ends.h loss.cuh'
+  [$cuda/linear]=linear.h
+  [$cuda/joined]=joined.h
+  [$cuda/candidates]='op_set.h op_trial.h timing.h'
+  [$cuda]=cuda_backend.h
+)
 
 # Headers that are slow to compile or an implementation detail may be included only by .cpp files.
 heavy='nlohmann/|boost/|spdlog/|mpi\.h|zlib\.h|jpeglib\.h|png\.h|dnnl|onnx/onnx_pb|google/'
@@ -71,7 +133,7 @@ room_of() {
 grants() {
   local granted
   for granted in $1; do
-    if [[ $2 == "$granted" || $2 == "$granted"/* ]]; then
+    if [[ $2/. == "$granted" || $2 == "$granted" || $2 == "$granted"/* ]]; then
       echo "$granted"
       return
     fi
@@ -104,8 +166,17 @@ while IFS=: read -r file line included; do
     else
       complain "$file:$line: src/$room may not include \"$included\"; it may include base ${may[$room]-}"
     fi
+    [[ -z ${doors[$target]-} ]] || has_word "${doors[$target]}" "${included##*/}" ||
+      complain "$file:$line: \"$included\" is inside of src/$target; other folders include its ${doors[$target]}"
   fi
 done < <([ ${#sources[@]} -eq 0 ] || includes '"' "${sources[@]}")
+
+for room in "${!may[@]}"; do
+  for granted in ${may[$room]}; do
+    granted=${granted%/.}
+    [[ $granted == "$room" || $granted == "$room"/* || $granted == . ]] || echo "$granted $room"
+  done
+done | tsort >/dev/null 2>&1 || complain "the table of tests/style/include_check.sh has a cycle"
 
 for room in "${!may[@]}"; do
   [[ $room != commands && $room != . ]] || continue # they may include all above

@@ -12,13 +12,21 @@
 #include <map>
 
 #include "backend/backend.h"
-#include "backend/cpu/amx_kernels.h"
-#include "backend/cpu/choose_kernels.h"
-#include "backend/cpu/lanes_conv.h"
-#include "backend/cpu/lanes_kernels.h"
-#include "backend/cpu/lanes_shapes.h"
-#include "backend/cpu/onednn.h"
-#include "backend/cpu/operators.h"
+#include "backend/cpu/candidates/candidates.h"
+#include "backend/cpu/conv/amx/amx_kernels.h"
+#include "backend/cpu/conv/conv.h"
+#include "backend/cpu/conv/depthwise/depthwise.h"
+#include "backend/cpu/conv/tiles/shapes.h"
+#include "backend/cpu/ends/ends.h"
+#include "backend/cpu/isa/instruction_set.h"
+#include "backend/cpu/joined/joined.h"
+#include "backend/cpu/linear/linear.h"
+#include "backend/cpu/norm/norm.h"
+#include "backend/cpu/onednn/onednn.h"
+#include "backend/cpu/onednn/primitives.h"
+#include "backend/cpu/pointwise/pointwise.h"
+#include "backend/cpu/pool/pool.h"
+#include "backend/cpu/update/update.h"
 #include "backend/host_queue.h"
 #include "base/overloaded.h"
 #include "base/text/text.h"
@@ -81,7 +89,7 @@ std::string tiles_of(Precision precision) {
 
 // Before anything else asks oneDNN for what it uses.
 void limit_onednn() {
-  const std::string_view set = lanes::kernels().instruction_set;
+  const std::string_view set = lanes::instruction_set_name();
   const dnnl_cpu_isa_t isa = set == "avx2"       ? dnnl_cpu_isa_avx2
                              : set == "baseline" ? dnnl_cpu_isa_sse41
                                                  : dnnl_cpu_isa_avx512_core;
@@ -103,7 +111,7 @@ class CpuOps final : public OpFactory {
   explicit CpuOps(Precision precision) : precision_(precision) {}
 
   std::string description() const override {
-    return fmt::format("CPU ({}, {}{}{}), {} per rank", processor_name(), lanes::kernels().instruction_set,
+    return fmt::format("CPU ({}, {}{}{}), {} per rank", processor_name(), lanes::instruction_set_name(),
                        way_of(precision_), tiles_of(precision_),
                        counted(static_cast<std::uint64_t>(omp_get_max_threads()), "thread"));
   }
@@ -111,14 +119,14 @@ class CpuOps final : public OpFactory {
   std::string fingerprint() const override {
     const dnnl_version_t* version = dnnl_version();
     return fmt::format("cpu {} {}{}{} onednn-{}.{}.{} isa-{:#x} threads-{} kernels-{}", processor_name(),
-                       lanes::kernels().instruction_set, way_of(precision_), tiles_of(precision_), version->major,
+                       lanes::instruction_set_name(), way_of(precision_), tiles_of(precision_), version->major,
                        version->minor, version->patch, static_cast<unsigned>(dnnl_get_effective_cpu_isa()),
                        omp_get_max_threads(), cpu_source_hash());
   }
 
   std::string arithmetic() const override {
     const dnnl_version_t* version = dnnl_version();
-    return fmt::format("{} kernels{}{} and oneDNN {}.{}.{} for instruction set {:#x}", lanes::kernels().instruction_set,
+    return fmt::format("{} kernels{}{} and oneDNN {}.{}.{} for instruction set {:#x}", lanes::instruction_set_name(),
                        way_of(precision_), tiles_of(precision_), version->major, version->minor, version->patch,
                        static_cast<unsigned>(dnnl_get_effective_cpu_isa()));
   }

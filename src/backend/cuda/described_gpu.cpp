@@ -4,12 +4,13 @@
 #include <charconv>
 #include <utility>
 
-#include "backend/cuda/check.h"
+#include "backend/cuda/candidates/op_set.h"
+#include "backend/cuda/candidates/timing.h"
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/device_memory.h"
+#include "backend/cuda/device/check.h"
+#include "backend/cuda/device/device_memory.h"
 #include "backend/cuda/gpu_list.h"
-#include "backend/cuda/op_set.h"
-#include "backend/cuda/timing.h"
+#include "backend/cuda/update/update.h"
 #include "backend/host_queue.h"
 #include "base/error.h"
 

@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/device/check.h"
 #include "base/error.h"
 
 namespace ddp {

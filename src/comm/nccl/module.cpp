@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/cupti_trace.h"
+#include "backend/cuda/device/cupti_trace.h"
 #include "comm/gpu_module.h"
 #include "comm/nccl/nccl_check.h"
 #include "comm/nccl/nccl_communicator.h"

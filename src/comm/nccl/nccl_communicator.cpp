@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/check.h"
-#include "backend/cuda/handles.h"
+#include "backend/cuda/device/check.h"
+#include "backend/cuda/device/handles.h"
 #include "base/error.h"
 #include "comm/nccl/nccl_connection.h"
 #include "comm/transport/backoff.h"

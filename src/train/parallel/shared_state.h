@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/flat_update.h"
+#include "backend/update/flat_update.h"
 #include "base/partition.h"
 #include "comm/communicator.h"
 #include "comm/host_share.h"

@@ -19,8 +19,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/flat_update.h"
 #include "backend/over_shards.h"
+#include "backend/update/flat_update.h"
 #include "base/partition.h"
 #include "comm/communicator.h"
 #include "model/graph.h"

@@ -31,8 +31,8 @@
 #include <vector>
 
 #include "backend/device_queue.h"
-#include "backend/flat_math.h"
 #include "backend/staging.h"
+#include "backend/update/flat_math.h"
 #include "data/pipeline/loader.h"
 #include "data/sources/dataset.h"
 #include "model/network.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/flat_update.h"
+#include "backend/update/flat_update.h"
 #include "model/graph.h"
 #include "options/options.h"
 

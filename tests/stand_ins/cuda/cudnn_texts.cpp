@@ -1,4 +1,4 @@
-// The error strings of cuDNN and cuBLAS that backend/cuda/check.cpp needs to link; nothing here reports such errors.
+// The error strings of cuDNN and cuBLAS that backend/cuda/device/check.cpp needs to link; nothing here reports such errors.
 #include <cublasLt.h>
 #include <cudnn.h>
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/handles.h"
+#include "backend/cuda/device/handles.h"
 
 namespace ddp::testing {
 namespace {

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "backend/backend.h"
-#include "backend/cuda/handles.h"
+#include "backend/cuda/device/handles.h"
 
 namespace ddp::testing {
 

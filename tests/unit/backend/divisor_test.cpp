@@ -1,4 +1,4 @@
-#include "backend/cuda/divisor.cuh"
+#include "backend/cuda/code/divisor.cuh"
 
 #include <gtest/gtest.h>
 

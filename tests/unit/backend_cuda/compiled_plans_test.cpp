@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/conv_plans.h"
+#include "backend/cuda/vendor/conv_plans.h"
 
 namespace ddp::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // Plans for a GPU that exists only as a description; h100.json is what cuDNN reports for an NVIDIA H100. A plan is a
 // choice of kernel and workspace; only a real GPU shows that it runs and what it computes. Kernels that are compiled at
 // run time are not planned here, because that takes a driver; see compiled_plans_test.cpp.
-#include "backend/cuda/conv_plans.h"
+#include "backend/cuda/vendor/conv_plans.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/op_set.h"
+#include "backend/cuda/candidates/op_set.h"
 #include "base/error.h"
 #include "model/stages.h"
 #include "model/zoo.h"

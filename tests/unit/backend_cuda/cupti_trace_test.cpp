@@ -1,5 +1,5 @@
 // Buffers of a stand-in for CUPTI: tests/stand_ins/cupti.cpp.
-#include "backend/cuda/cupti_trace.h"
+#include "backend/cuda/device/cupti_trace.h"
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>

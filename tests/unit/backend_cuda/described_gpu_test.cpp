@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/device_memory.h"
+#include "backend/cuda/device/device_memory.h"
 #include "base/file.h"
 #include "model/layout_plan.h"
 #include "model/network.h"

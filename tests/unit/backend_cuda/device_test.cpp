@@ -5,9 +5,9 @@
 #include <random>
 #include <string>
 
-#include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/device_memory.h"
+#include "backend/cuda/device/check.h"
+#include "backend/cuda/device/device_memory.h"
 #include "backend/cuda/gpu_list.h"
 #include "base/error.h"
 

@@ -1,0 +1,167 @@
+// Operators on bf16 or fp16 activations by way of those on fp32 ones.
+#include <algorithm>
+#include <array>
+
+#include "backend/cpu/device/planes.h"
+#include "backend/cpu/device/values.h"
+#include "backend/cpu/pointwise/elementwise_kernels.h"
+#include "backend/cpu/pointwise/pointwise.h"
+#include "backend/workspace.h"
+
+namespace ddp {
+namespace {
+
+// Elements converted at a time by one thread.
+constexpr std::int64_t kConvertedPiece = 4096;
+
+template <class From, class To>
+void convert(std::int64_t count, void (*kernel)(std::int64_t, const From*, To*), const From* from, To* to) {
+#pragma omp parallel for schedule(static)
+  for (std::int64_t at = 0; at < count; at += kConvertedPiece) {
+    kernel(std::min(kConvertedPiece, count - at), from + at, to + at);
+  }
+}
+
+template <class Half>
+void widen(float* to, const Half* from, std::int64_t count) {
+  const lanes::ElementwiseKernels& kernels = lanes::elementwise_kernels();
+  convert(count, std::is_same_v<Half, Bf16> ? kernels.from_bf16 : kernels.from_fp16, &from->bits, to);
+}
+
+template <class Half>
+void narrow(Half* to, const float* from, std::int64_t count) {
+  const lanes::ElementwiseKernels& kernels = lanes::elementwise_kernels();
+  convert(count, std::is_same_v<Half, Bf16> ? kernels.to_bf16 : kernels.to_fp16, from, &to->bits);
+}
+
+// An activation of the wrapped operator in its workspace.
+template <class Half>
+class Widened {
+ public:
+  Widened() = default;
+  Widened(Workspace& workspace, std::int64_t batch, const Shape& shape, Layout layout)
+      : shape_(shape),
+        layout_(layout),
+        all_(stored_elements(batch, shape, layout)),
+        part_(workspace.add<float>(all_)) {}
+
+  float* in(std::byte* workspace) const { return part_.in(workspace); }
+  // The active samples; the others, which may be anything before, become zero.
+  float* read(std::byte* workspace, ConstActivations from, std::int64_t active) const {
+    float* to = in(workspace);
+    const std::int64_t count = stored_elements(active, shape_, layout_);
+    widen(to, values<Half>(from), count);
+    std::fill(to + count, to + all_, 0.0F);
+    return to;
+  }
+  void write(std::byte* workspace, Activations to, std::int64_t active) const {
+    const std::int64_t count = stored_elements(active, shape_, layout_);
+    Half* const all = values<Half>(to);
+    narrow(all, in(workspace), count);
+    std::fill(all + count, all + all_, Half{});
+  }
+
+ private:
+  Shape shape_{};
+  Layout layout_ = Layout::plain;
+  std::int64_t all_ = 0;
+  Workspace::Part<float> part_;
+};
+
+// The weights of products are rounded, like the activations with which they are multiplied.
+bool rounds_weights(const OpSpec& spec) {
+  return std::holds_alternative<ConvSpec>(spec) || std::holds_alternative<ConvTransposeSpec>(spec) ||
+         std::holds_alternative<LinearSpec>(spec);
+}
+
+template <class Half>
+class HalfOp final : public Op {
+ public:
+  HalfOp(std::unique_ptr<Op> op, const OpSpec& spec, Layout x, Layout y)
+      : op_(std::move(op)),
+        input_gradient_(has_input_gradient(spec)),
+        weights_(rounds_weights(spec) ? parameter_elements(spec, 0) : 0),
+        rounded_(space_.add<Half>(weights_)),
+        widened_weights_(space_.add<float>(weights_)),
+        x_(space_, batch_of(spec), input_of(spec), x),
+        y_(space_, batch_of(spec), output_of(spec), y),
+        dy_(space_, batch_of(spec), output_of(spec), y) {
+    const std::int64_t batch = batch_of(spec);
+    if (input_gradient_) dx_ = Widened<Half>(space_, batch, input_of(spec), x);
+    if (inputs_of(spec) == 2) {
+      x2_ = Widened<Half>(space_, batch, second_input_of(spec), x);
+      dx2_ = Widened<Half>(space_, batch, second_input_of(spec), x);
+    }
+    inner_ = space_.add<std::byte>(static_cast<std::int64_t>(op_->workspace_bytes()));
+  }
+
+  std::size_t saved_bytes() const override { return op_->saved_bytes(); }
+  std::size_t workspace_bytes() const override { return space_.bytes(); }
+  bool backward_reads_x() const override { return op_->backward_reads_x(); }
+  bool backward_reads_x2() const override { return op_->backward_reads_x2(); }
+  bool backward_reads_y() const override { return op_->backward_reads_y(); }
+  // Everything is read before anything is written.
+  bool in_place() const override { return op_->in_place(); }
+
+  void forward(const ForwardArguments& a) override {
+    ForwardArguments inner = a;
+    inner.x = x_.read(a.workspace, a.x, a.active);
+    if (a.x2 != nullptr) inner.x2 = x2_.read(a.workspace, a.x2, a.active);
+    inner.y = y_.in(a.workspace);
+    round_weights(a.workspace, inner.parameters);
+    inner.workspace = inner_.in(a.workspace);
+    op_->forward(inner);
+    y_.write(a.workspace, a.y, a.active);
+  }
+
+  void backward(const BackwardArguments& a) override {
+    BackwardArguments inner = a;
+    inner.x = op_->backward_reads_x() ? x_.read(a.workspace, a.x, a.active) : x_.in(a.workspace);
+    inner.y = op_->backward_reads_y() ? y_.read(a.workspace, a.y, a.active) : y_.in(a.workspace);
+    if (op_->backward_reads_x2()) inner.x2 = x2_.read(a.workspace, a.x2, a.active);
+    inner.dy = dy_.read(a.workspace, a.dy, a.active);
+    if (input_gradient_) inner.dx = dx_.in(a.workspace);
+    if (a.dx2 != nullptr) inner.dx2 = dx2_.in(a.workspace);
+    round_weights(a.workspace, inner.parameters);
+    inner.workspace = inner_.in(a.workspace);
+    op_->backward(inner);
+    if (input_gradient_) dx_.write(a.workspace, a.dx, a.active);
+    if (a.dx2 != nullptr) dx2_.write(a.workspace, a.dx2, a.active);
+  }
+
+ private:
+  void round_weights(std::byte* workspace, std::array<const float*, kMaxParameters>& parameters) const {
+    if (weights_ == 0) return;
+    narrow(rounded_.in(workspace), parameters[0], weights_);
+    widen(widened_weights_.in(workspace), rounded_.in(workspace), weights_);
+    parameters[0] = widened_weights_.in(workspace);
+  }
+
+  std::unique_ptr<Op> op_;
+  bool input_gradient_;
+  std::int64_t weights_;
+  // In the same place in both directions: x, y and the weights; dy, dx and dx2 only in backward.
+  Workspace space_;
+  Workspace::Part<Half> rounded_;
+  Workspace::Part<float> widened_weights_;
+  Widened<Half> x_, y_, dy_, x2_, dx_, dx2_;
+  Workspace::Part<std::byte> inner_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_half_op(std::unique_ptr<Op> op, const OpSpec& spec, Layout x, Layout y, Element element) {
+  if (element == Element::fp16) return std::make_unique<HalfOp<Fp16>>(std::move(op), spec, x, y);
+  return std::make_unique<HalfOp<Bf16>>(std::move(op), spec, x, y);
+}
+
+void cpu_convert(Activations to, ConstActivations from, std::int64_t count) {
+  // By one thread, which may be the one that communicates.
+  const lanes::ElementwiseKernels& kernels = lanes::elementwise_kernels();
+  if (to.element() == Element::fp16) return kernels.to_fp16(count, from.fp32(), &to.fp16()->bits);
+  if (to.element() == Element::bf16) return kernels.to_bf16(count, from.fp32(), &to.bf16()->bits);
+  if (from.element() == Element::fp16) return kernels.from_fp16(count, &from.fp16()->bits, to.fp32());
+  kernels.from_bf16(count, &from.bf16()->bits, to.fp32());
+}
+
+}  // namespace ddp

@@ -1,0 +1,40 @@
+#include "backend/cuda/norm/norm.h"
+#include "backend/workspace.h"
+
+namespace ddp::cuda {
+namespace {
+
+class CudaLrn final : public Op {
+ public:
+  CudaLrn(const CudaContext& context, const LrnSpec& spec, Layout layout)
+      : context_(context),
+        spec_(spec),
+        layout_(layout),
+        products_(space_.add<float>(spec.batch * spec.shape.elements())) {}
+
+  std::size_t workspace_bytes() const override { return space_.bytes(); }
+  bool backward_reads_x() const override { return true; }
+
+  void forward(const ForwardArguments& a) override {
+    lrn_forward(context_.stream, context_.element(), spec_, layout_, a.x.data(), a.y.data());
+  }
+  void backward(const BackwardArguments& a) override {
+    lrn_backward(context_.stream, context_.element(), spec_, layout_, a.x.data(), a.dy.data(), a.dx.data(),
+                 products_.in(a.workspace));
+  }
+
+ private:
+  const CudaContext& context_;
+  LrnSpec spec_;
+  Layout layout_;
+  Workspace space_;
+  Workspace::Part<float> products_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_cuda_lrn(const CudaContext& context, const LrnSpec& spec, Layout layout) {
+  return std::make_unique<CudaLrn>(context, spec, layout);
+}
+
+}  // namespace ddp::cuda
