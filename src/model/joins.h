@@ -12,10 +12,9 @@
 
 namespace ddp {
 
-inline constexpr std::size_t kMostJoined = 5;
+inline constexpr std::size_t kMostJoined = 3;
 
-// Length of the longest run of stages from `first`, at most `most`, that one operator can compute in a layout; 1 if there is
-// none.
+// Length of the longest run of stages from `first`, at most `most`, that one operator can compute in a layout; 1 if there is none.
 std::size_t joined_stages(OpJoiner& ops, const std::vector<Stage>& stages, std::size_t first, Layout layout,
                           std::size_t most = kMostJoined);
 

@@ -243,7 +243,7 @@ LayoutPlan plan_layouts(Backend& backend, const std::vector<Stage>& stages, Choi
   // beginning of others that are.
   const auto asks = [&](const KernelQuery& query) {
     if (mode == ChoiceMode::timed) return true;
-    if (mode == ChoiceMode::fixed || ops.expects_gain(specs_of(query))) return false;
+    if (ops.expects_gain(specs_of(query))) return false;
     return std::none_of(queries.begin(), queries.end(), [&](const KernelQuery& other) {
       return begins(query, other) && ops.expects_gain(specs_of(other));
     });

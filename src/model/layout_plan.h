@@ -51,8 +51,8 @@ LayoutPlan plan_layouts(OpFactory& ops, const std::vector<Stage>& stages, std::s
                         std::span<const KernelChoice> answers);
 
 // The assignment of layouts with the minimal sum of kernel and reorder times, found exactly by variable elimination
-// (model/elimination.h). Without times, stages that can be joined count as if they were separate, but are joined, except
-// where ChoiceMode::expected expects no gain.
+// (model/elimination.h). Without times, stages that can be joined count as if they were separate, but are joined where
+// the backend expects a gain.
 LayoutPlan plan_layouts(Backend& backend, const std::vector<Stage>& stages, ChoiceMode mode);
 
 std::string to_text(const LayoutPlan& plan);

@@ -14,6 +14,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/device/device_memory.h"
 #include "backend/cuda/device/handles.h"
+#include "backend/cuda/device/recording.h"
 #include "backend/cuda/pointwise/pointwise.h"
 #include "backend/cuda/vendor/conv_kernel.h"
 #include "backend/cuda/vendor/conv_plans.h"

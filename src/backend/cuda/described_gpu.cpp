@@ -10,6 +10,7 @@
 #include "backend/cuda/device/check.h"
 #include "backend/cuda/device/device_memory.h"
 #include "backend/cuda/gpu_list.h"
+#include "backend/cuda/joined/joined.h"
 #include "backend/cuda/update/update.h"
 #include "backend/host_queue.h"
 #include "base/error.h"
@@ -119,11 +120,10 @@ class DescribedOps final : public OpFactory {
 
   std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout,
                            std::span<const std::string> /*kernels*/) override {
-    return make_joined_op(context_, specs, layout);
+    return make_cuda_norm_conv1x1(context_, specs, layout);
   }
-  double joined_seconds(std::span<const OpSpec> specs, Layout /*layout*/) override {
-    return guessed_seconds(specs, context_);
-  }
+  // As on the GPU itself, where only times decide.
+  bool expects_gain(std::span<const OpSpec> /*specs*/) const override { return false; }
   bool takes_bias_into_norm() const override { return true; }
   Element activation_element() const override { return context_.element(); }
 

@@ -4,6 +4,7 @@
 
 #include "backend/arithmetic.h"
 #include "backend/cpu/linear/linear.h"
+#include "backend/cpu/onednn/onednn.h"
 #include "backend/workspace.h"
 #include "base/error.h"
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "backend/cuda/update/update.h"
 #include "base/error.h"
 
 namespace ddp::cuda {

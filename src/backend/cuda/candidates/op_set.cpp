@@ -4,7 +4,6 @@
 
 #include "backend/cuda/code/parts.h"
 #include "backend/cuda/conv/conv.h"
-#include "backend/cuda/joined/joined.h"
 #include "backend/cuda/linear/linear.h"
 #include "backend/cuda/norm/norm.h"
 #include "backend/cuda/pointwise/pointwise.h"
@@ -99,19 +98,6 @@ std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const OpSpec& spec,
                                [&](const ReorderSpec& s) { return make_cuda_reorder(context, s, x, y); },
                                [&](const ChannelsLastSpec& s) { return make_cuda_channels_last(context, s); }},
                     spec);
-}
-
-std::unique_ptr<Op> make_joined_op(const CudaContext& context, std::span<const OpSpec> specs, Layout layout) {
-  if (std::unique_ptr<Op> op = make_cuda_norm_depthwise(context, specs, layout)) return op;
-  return make_cuda_norm_conv1x1(context, specs, layout);
-}
-
-// Whether 1x1 convolutions between normalisations are faster depends on how much they compute for what they move.
-bool expects_gain_of_join(std::span<const OpSpec> specs) {
-  return std::any_of(specs.begin(), specs.end(), [](const OpSpec& spec) {
-    const auto* conv = std::get_if<ConvSpec>(&spec);
-    return conv != nullptr && conv->groups > 1;
-  });
 }
 
 std::vector<std::string> own_kernels(const CudaContext& context, const OpSpec& spec) {

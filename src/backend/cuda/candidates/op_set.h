@@ -5,7 +5,6 @@
 #pragma once
 
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -31,11 +30,6 @@ bool has_op(const CudaContext& context, const OpSpec& spec, Layout x, Layout y);
 // large for any.
 std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const OpSpec& spec, Layout x, Layout y,
                                  const std::string& kernels);
-
-// One operator of several; null: there is none (OpJoiner::join()).
-std::unique_ptr<Op> make_joined_op(const CudaContext& context, std::span<const OpSpec> specs, Layout layout);
-// Whether it is expected to be faster than these are separately; otherwise only timing decides.
-bool expects_gain_of_join(std::span<const OpSpec> specs);
 
 // The names of those that support a convolution or a linear layer.
 std::vector<std::string> own_kernels(const CudaContext& context, const OpSpec& spec);

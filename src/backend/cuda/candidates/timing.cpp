@@ -30,7 +30,7 @@ constexpr std::size_t kCandidates = 8;
 // The allowed difference between two correct kernels, relative to the largest result.
 double tolerance_of(Precision precision) { return precision == Precision::fp32 ? 1e-4 : 3e-2; }
 
-std::string name_of(const EngineChoice& choice) {
+std::string name_of_kernel(const EngineChoice& choice) {
   return choice.depthwise ? "the kernel " + choice.text() : choice.text() + " of cuDNN";
 }
 
@@ -56,10 +56,10 @@ class ConvTrial {
     const Memory& result = tensors_.at(result_);
     // Elements that a kernel does not write remain NaN.
     DDP_CUDA(cudaMemsetAsync(result.data(), 0xFF, result.bytes(), context_.stream));
-    if (!attempt(context_.stream, name_of(kernel.choice()), [&] { run(kernel, result); })) return false;
+    if (!attempt(context_.stream, name_of_kernel(kernel.choice()), [&] { run(kernel, result); })) return false;
     const std::string difference = check_->difference(result.data(), static_cast<std::size_t>(count_));
     if (difference.empty()) return true;
-    log_warning("{} differs from the reference and is skipped: {}", name_of(kernel.choice()), difference);
+    log_warning("{} differs from the reference and is skipped: {}", name_of_kernel(kernel.choice()), difference);
     return false;
   }
 
@@ -69,10 +69,11 @@ class ConvTrial {
     if (!works(kernel)) return false;
     make_room(adding);
     const Memory& result = tensors_.at(result_);
-    if (!attempt(context_.stream, name_of(adding.choice()), [&] { run(adding, result); })) return false;
+    if (!attempt(context_.stream, name_of_kernel(adding.choice()), [&] { run(adding, result); })) return false;
     const std::string difference = check_->difference(result.data(), static_cast<std::size_t>(count_), 2);
     if (difference.empty()) return true;
-    log_warning("{} does not add to a gradient and is not used for that: {}", name_of(adding.choice()), difference);
+    log_warning("{} does not add to a gradient and is not used for that: {}", name_of_kernel(adding.choice()),
+                difference);
     return false;
   }
 
@@ -82,7 +83,7 @@ class ConvTrial {
     const auto measure = [&] {
       seconds = fastest_seconds(context_.stream, [&] { run(kernel, tensors_.at(result_)); });
     };
-    return attempt(context_.stream, name_of(kernel.choice()), measure) ? std::optional(seconds) : std::nullopt;
+    return attempt(context_.stream, name_of_kernel(kernel.choice()), measure) ? std::optional(seconds) : std::nullopt;
   }
 
   // The times of kernels that run.
@@ -127,7 +128,7 @@ class ConvTrial {
   std::int64_t count_ = 0;
 };
 
-const char* name_of(ConvDirection direction) {
+const char* name_of_direction(ConvDirection direction) {
   switch (direction) {
     case ConvDirection::forward:
       return "the result";
@@ -158,8 +159,8 @@ ConvKernelList kernels_for(const CudaContext& context, const ConvProblem& proble
       !kernels.empty(), ExitCode::preflight,
       "cuDNN has no kernel on this GPU that computes {} of a convolution of {}x{}x{} by {}x{} in {} groups correctly; "
       "use another version of cuDNN, or --device cpu",
-      name_of(problem.direction), problem.spec.input.channels, problem.spec.input.height, problem.spec.input.width,
-      problem.spec.window.height, problem.spec.window.width, problem.spec.groups);
+      name_of_direction(problem.direction), problem.spec.input.channels, problem.spec.input.height,
+      problem.spec.input.width, problem.spec.window.height, problem.spec.window.width, problem.spec.groups);
   return kernels;
 }
 
@@ -175,7 +176,7 @@ EngineChoice fastest_kernel(DeviceQueue& queue, const CudaContext& context, cons
   const EngineChoice& first = kernels[0]->choice();
   for (const auto& [seconds, i] : times) {
     if (i == 0 || trial.agree(*kernels[0], *kernels[i])) return kernels[i]->choice();
-    log_warning("{} differs from {} and is skipped", name_of(kernels[i]->choice()), first.text());
+    log_warning("{} differs from {} and is skipped", name_of_kernel(kernels[i]->choice()), first.text());
   }
   return first;
 }

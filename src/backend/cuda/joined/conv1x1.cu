@@ -30,14 +30,14 @@ __global__ void __launch_bounds__(kThreads, 2)
   __shared__ Line lines[kNormalises ? kMostNormalised : 1];
   if constexpr (kNormalises) {
 #pragma unroll 1
-    for (std::uint32_t c = expand_thread(); c < m.channels; c += kThreads) lines[c] = normalizer.line(c);
+    for (std::uint32_t c = tile_thread(); c < m.channels; c += kThreads) lines[c] = normalizer.line(c);
   }
   const std::uint32_t slices = m.channels / kSliceChannels;
   const std::uint32_t channel = threadIdx.x * kUnitChannels;
   const std::uint32_t begin = tiling.begin_of(tiling.chunk());
   const std::uint32_t end = begin + tiling.rows_in(rows, tiling.chunk());
-  const unsigned lane = expand_thread() % 32;
-  Unit* const own = tile + expand_thread() / 32 * 16 * kSlicePitch;
+  const unsigned lane = tile_thread() % 32;
+  Unit* const own = tile + tile_thread() / 32 * 16 * kSlicePitch;
   if (slices == 1) load_factors(m.weights, m.channels, tiling.group() * kSliceChannels, 0, factors);
   RowPack packs[kPacks];
   load_packs(m.x, m.channels, channel, begin, end, packs, input_rows);
@@ -109,7 +109,7 @@ std::int64_t conv1x1_forward_sums(const ConvSpec& spec) {
   return std::int64_t{Slices(rows_of_result(spec, spec.batch)).chunks()} * 2 * spec.output_channels;
 }
 
-void conv1x1(cudaStream_t stream, const ConvSpec& spec, const Conv1x1Forward& a) {
+void conv1x1(cudaStream_t stream, const ConvSpec& spec, const Conv1x1Arguments& a) {
   const Rows rows = rows_of_result(spec, a.samples);
   const Slices tiling(rows);
   const Matrix matrix{as<__nv_bfloat16>(a.x), a.weights, as<__nv_bfloat16>(a.y),

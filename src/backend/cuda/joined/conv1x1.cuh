@@ -52,7 +52,7 @@ __device__ inline void put_pack(Unit* tile, std::uint32_t row, const RowPack& pa
 // The weights of 64 outputs and 64 channels, from the first ones on.
 __device__ inline void load_factors(const float* weights, std::uint32_t channels, std::uint32_t first_output,
                                     std::uint32_t first_channel, Unit* tile) {
-  for (std::uint32_t i = expand_thread(); i < kSliceChannels * kSliceUnits; i += blockDim.x * blockDim.y) {
+  for (std::uint32_t i = tile_thread(); i < kSliceChannels * kSliceUnits; i += blockDim.x * blockDim.y) {
     const std::uint32_t output = i / kSliceUnits;
     const std::uint32_t unit = i % kSliceUnits;
     const std::uint32_t channel = first_channel + unit * kUnitChannels;

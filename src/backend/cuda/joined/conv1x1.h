@@ -5,7 +5,7 @@
 //
 //   if (conv1x1_takes(Element::bf16, spec)) conv1x1(stream, spec, {.samples = samples, .x = x, .weights = w, .y = y});
 //
-// See Note [Tiles of rows] of expand.h, whose kernels take few channels. Forward a block computes 64 channels of the result from
+// See Note [Tiles of rows] of row_tiles.cuh. Forward a block computes 64 channels of the result from
 // all of the input; backward those of 64 channels of the input from all of the result. The order of additions depends only on
 // shapes.
 #pragma once
@@ -28,45 +28,37 @@ bool conv1x1_takes_behind_norm(Element element, const ConvSpec& spec);
 // Of shared memory, what a block of the backward kernel needs.
 std::size_t conv1x1_shared_bytes(const ConvSpec& spec);
 
-struct Conv1x1Forward {
+// Of both directions.
+struct Conv1x1Arguments {
   std::int64_t samples = 0;
   const void* x = nullptr;
   const float* weights = nullptr;  // [outputs][channels]
-  void* y = nullptr;
+  void* y = nullptr;               // the convolution's result, which forward writes
   // The normalisation in front; null: x is multiplied as it is. Its means are null in evaluation.
   const BatchNormSpec* before = nullptr;
   NormPointers of_before;
-  // In training the normalisation behind, whose means and running statistics are written; null in evaluation.
+  // The normalisation behind, whose means and running statistics forward writes in training; null in evaluation.
   const BatchNormSpec* after = nullptr;
   NormPointers of_after;
-  float* partial_sums = nullptr;
-};
-struct Conv1x1Backward {
-  std::int64_t samples = 0;
-  const void* x = nullptr;
-  const void* y = nullptr;
+  float* partial_sums = nullptr;  // scratch
+
+  // The others only backward.
   // The gradient of the result of the normalisation behind, before its activation if that is none, after it otherwise.
   const void* g = nullptr;
   Activation activation = Activation::none;
   // Receives the input's gradient; with a normalisation in front that of its result before its activation.
   void* dx = nullptr;
   bool add = false;  // dx is added to what is there; not with a normalisation in front
-  const float* weights = nullptr;
   float* weights_gradient = nullptr;
-  const BatchNormSpec* before = nullptr;
-  NormPointers of_before;
   float* before_weight_gradient = nullptr;
   float* before_bias_gradient = nullptr;
-  const BatchNormSpec* after = nullptr;
-  NormPointers of_after;
   const float* after_weight_gradient = nullptr;
   const float* after_bias_gradient = nullptr;
-  float* partial_sums = nullptr;
 };
 // Floats of scratch.
 std::int64_t conv1x1_forward_sums(const ConvSpec& spec);
 std::int64_t conv1x1_backward_sums(const ConvSpec& spec);
-void conv1x1(cudaStream_t stream, const ConvSpec& spec, const Conv1x1Forward& arguments);
-void conv1x1_backward(cudaStream_t stream, const ConvSpec& spec, const Conv1x1Backward& arguments);
+void conv1x1(cudaStream_t stream, const ConvSpec& spec, const Conv1x1Arguments& arguments);
+void conv1x1_backward(cudaStream_t stream, const ConvSpec& spec, const Conv1x1Arguments& arguments);
 
 }  // namespace ddp::cuda

@@ -1,7 +1,6 @@
 // Backward; see conv1x1.h. Of each tile of 64 rows, a warp computes the input's gradients of 16 rows, and the gradients of the
 // weights of 16 of each 64 channels of the result, for a part of the block's channels of the input.
 #include "backend/cuda/joined/conv1x1.cuh"
-#include "backend/cuda/joined/expand.h"
 #include "backend/cuda/joined/tile_products.cuh"
 
 namespace ddp::cuda {
@@ -41,7 +40,7 @@ struct Behind {
 
   __device__ void fill(const Normalizer& normalizer, const NormalizerGradient& gradient) {
 #pragma unroll 1
-    for (std::uint32_t c = expand_thread(); c < kCount; c += blockDim.x * blockDim.y) {
+    for (std::uint32_t c = tile_thread(); c < kCount; c += blockDim.x * blockDim.y) {
       const GradientLine of_gradient = gradient.line(c);
       slope_g[c] = of_gradient.slope_g;
       slope_x[c] = of_gradient.slope_x;
@@ -58,7 +57,7 @@ struct InFront {
   float scale[kSliceChannels], shift[kSliceChannels], mean[kSliceChannels];
 
   __device__ void fill(const Normalizer& normalizer, std::uint32_t slice) {
-    const std::uint32_t i = expand_thread();
+    const std::uint32_t i = tile_thread();
     if (i >= kSliceChannels) return;
     const Line line = normalizer.line(slice * kSliceChannels + i);
     scale[i] = line.scale;
@@ -124,7 +123,7 @@ __device__ inline void put_inputs(const InFront& in_front, const Bounds& bounds,
   for (unsigned i = 0; i < kPacks; ++i) {
     RowPack result = x[i];
     if constexpr (kNormalises) {
-      tiles.read[expand_thread() + i * kBlockThreads<kSlices>] = x[i];
+      tiles.read[tile_thread() + i * kBlockThreads<kSlices>] = x[i];
       result = each_value(x[i], [&](float value, unsigned j) {
         const unsigned c = threadIdx.x * kUnitChannels + j;
         return bounds.clamp(value * in_front.scale[c] + in_front.shift[c]);
@@ -147,7 +146,7 @@ __device__ inline RowPack add_to_sums(Shared<kSlices>& shared, const Bounds& bou
       const float value = half == 0 ? x.lower(j) : x.upper(j);
       const float g = half == 0 ? gradient.lower(j) : gradient.upper(j);
       passed[half] = bounds.pass(value * shared.in_front.scale[c] + shared.in_front.shift[c]) ? g : 0.0F;
-      Sums& sums = shared.tree[j + half][expand_thread()];
+      Sums& sums = shared.tree[j + half][tile_thread()];
       sums = added(sums, {passed[half], passed[half] * (value - shared.in_front.mean[c])});
     }
     result.pairs[j / 2] = pair_of(passed[0], passed[1]);
@@ -177,7 +176,7 @@ __device__ inline void put_results(const Tensors& t, Shared<kSlices>& shared, co
         *reinterpret_cast<RowPack*>(t.dx + static_cast<std::size_t>(input_rows(first + row)) * channels + channel);
     const RowPack computed = get_pack_of(shared.tiles.results, row);
     if constexpr (kNormalises) {
-      to = add_to_sums(shared, bounds, shared.tiles.read[expand_thread() + i * kBlockThreads<kSlices>], computed);
+      to = add_to_sums(shared, bounds, shared.tiles.read[tile_thread() + i * kBlockThreads<kSlices>], computed);
     } else {
       to = t.add ? sum_of(to, computed) : computed;
     }
@@ -213,7 +212,7 @@ __global__ void __launch_bounds__(kBlockThreads<kSlices>, 512 / kBlockThreads<kS
   shared.behind.fill(after, gradient);
   if constexpr (kNormalises) {
     shared.in_front.fill(before, tiling.group());
-    for (unsigned j = 0; j < kUnitChannels; ++j) shared.tree[j][expand_thread()] = {};
+    for (unsigned j = 0; j < kUnitChannels; ++j) shared.tree[j][tile_thread()] = {};
   }
   for (std::uint32_t slice = 0; slice < kSlices; ++slice) {
     load_factors(t.weights, rows.channels, slice * kSliceChannels, tiling.group() * kSliceChannels,
@@ -268,6 +267,37 @@ __global__ void __launch_bounds__(kBlockThreads<kSlices>, 512 / kBlockThreads<kS
   }
 }
 
+// A block adds some sums of four; each line of threads takes every kLines-th chunk.
+constexpr unsigned kSumColumns = 32;
+constexpr unsigned kSumLines = kThreads / kSumColumns;
+using FourSums = Pack<float, 4>;
+
+__global__ void __launch_bounds__(kThreads)
+    chunk_sums_kernel(const float* partial, unsigned chunks, unsigned count, float* sums) {
+  __shared__ FourSums tree[1][kThreads];
+  const unsigned i = (blockIdx.x * kSumColumns + threadIdx.x) * 4;
+  const auto added_four = [](const FourSums& a, const FourSums& b) {
+    FourSums sum;
+    for (unsigned j = 0; j < 4; ++j) sum.values[j] = a.values[j] + b.values[j];
+    return sum;
+  };
+  FourSums sum{};
+#pragma unroll 4
+  for (unsigned chunk = threadIdx.y; i < count && chunk < chunks; chunk += kSumLines) {
+    sum = added_four(sum, get_pack<4>(partial, static_cast<std::size_t>(chunk) * count + i));
+  }
+  tree[0][thread_of_block()] = sum;
+  merge_lines(tree, added_four);
+  if (threadIdx.y == 0 && i < count) *reinterpret_cast<FourSums*>(sums + i) = tree[0][threadIdx.x];
+}
+
+// sums[i] = the sum of partial[chunk][i] over all chunks, for i below `count`, a multiple of 4; both are aligned to 16 bytes.
+void add_up_chunks(cudaStream_t stream, const float* partial, unsigned chunks, unsigned count, float* sums) {
+  constexpr unsigned kSumsOfBlock = 4 * kSumColumns;
+  launch(stream, (count + kSumsOfBlock - 1) / kSumsOfBlock, dim3(kSumColumns, kSumLines), chunk_sums_kernel, partial,
+         chunks, count, sums);
+}
+
 // Those of the result, of the input's channels.
 Rows rows_of_input(const ConvSpec& spec, std::int64_t samples) {
   const Shape result = spec.convolved();
@@ -317,7 +347,7 @@ std::int64_t conv1x1_backward_sums(const ConvSpec& spec) {
   return std::int64_t{tiling.chunks()} * (2 * spec.input.channels + spec.weights());
 }
 
-void conv1x1_backward(cudaStream_t stream, const ConvSpec& spec, const Conv1x1Backward& a) {
+void conv1x1_backward(cudaStream_t stream, const ConvSpec& spec, const Conv1x1Arguments& a) {
   const Rows rows = rows_of_input(spec, a.samples);
   const Slices tiling(rows);
   const Tensors tensors{as<__nv_bfloat16>(a.x),

@@ -12,8 +12,6 @@
 namespace ddp::cuda {
 
 inline constexpr Layout kJoinedLayout = Layout::nhwc;
-// A depthwise convolution with the batch normalisations around it, and with the 1x1 convolution in front of these.
-std::unique_ptr<Op> make_cuda_norm_depthwise(const CudaContext& context, std::span<const OpSpec> specs, Layout layout);
 // A 1x1 convolution with the batch normalisation behind it, and with that in front of it.
 std::unique_ptr<Op> make_cuda_norm_conv1x1(const CudaContext& context, std::span<const OpSpec> specs, Layout layout);
 

@@ -72,22 +72,15 @@ class CudaNormConv1x1 final : public Op {
     DDP_ASSERT(is_aligned(a.x.data()) && is_aligned(a.x2.data()) && is_aligned(a.y.data()));
     zero_inactive(a.y.data(), after_.shape, a.active);
     if (a.active == 0) return;
-    Conv1x1Forward convolution;
-    convolution.samples = a.active;
-    convolution.x = a.x.data();
-    convolution.weights = a.parameters[first_];
-    convolution.y = convolved_.in(a.saved);
-    convolution.before = before_ ? &*before_ : nullptr;
-    convolution.of_before = front(a.parameters);
+    Conv1x1Arguments convolution = arguments_of(a.active, a.x.data(), a.parameters, a.saved);
     convolution.of_before.statistics = a.statistics;
-    convolution.of_after = behind(a.parameters);
     convolution.of_after.statistics = a.statistics + (before_ ? before_->statistic_elements() : 0);
     if (a.training) {
-      convolution.after = &after_;
-      convolution.of_before.means = before_means_.in(a.saved);
-      convolution.of_after.means = after_means_.in(a.saved);
       convolution.partial_sums = partial_sums_.in(a.workspace);
       if (before_) take_moments(convolution);
+    } else {
+      convolution.after = nullptr;
+      convolution.of_before.means = convolution.of_after.means = nullptr;
     }
     conv1x1(context_.stream, conv_, convolution);
     BatchNormForward norm;
@@ -114,27 +107,17 @@ class CudaNormConv1x1 final : public Op {
       clear(a.parameter_gradients);
       return;
     }
-    Conv1x1Backward convolution;
-    convolution.samples = a.active;
-    convolution.x = a.x.data();
-    convolution.y = convolved_.in(a.saved);
+    Conv1x1Arguments convolution = arguments_of(a.active, a.x.data(), a.parameters, a.saved);
     convolution.g = a.dy.data();
     convolution.activation = after_.activation;
     convolution.dx = a.dx.data();
     convolution.add = a.add_to_dx;
-    convolution.weights = a.parameters[first_];
     convolution.weights_gradient = a.parameter_gradients[first_];
-    convolution.after = &after_;
-    convolution.of_after = behind(a.parameters);
-    convolution.of_after.means = after_means_.in(a.saved);
     convolution.after_weight_gradient = a.parameter_gradients[first_ + 1];
     convolution.after_bias_gradient = a.parameter_gradients[first_ + 2];
     convolution.partial_sums = partial_sums_.in(a.workspace);
     take_sums(a, convolution);
     if (before_) {
-      convolution.before = &*before_;
-      convolution.of_before = front(a.parameters);
-      convolution.of_before.means = before_means_.in(a.saved);
       convolution.before_weight_gradient = a.parameter_gradients[0];
       convolution.before_bias_gradient = a.parameter_gradients[1];
     }
@@ -143,15 +126,25 @@ class CudaNormConv1x1 final : public Op {
   }
 
  private:
-  NormPointers front(const std::array<const float*, kMaxParameters>& parameters) const {
-    return {before_ ? parameters[0] : nullptr, before_ ? parameters[1] : nullptr, nullptr, nullptr};
-  }
-  NormPointers behind(const std::array<const float*, kMaxParameters>& parameters) const {
-    return {parameters.at(first_ + 1), parameters.at(first_ + 2), nullptr, nullptr};
+  // Of both directions in training.
+  Conv1x1Arguments arguments_of(std::int64_t samples, const void* x,
+                                const std::array<const float*, kMaxParameters>& parameters, std::byte* saved) const {
+    Conv1x1Arguments arguments;
+    arguments.samples = samples;
+    arguments.x = x;
+    arguments.weights = parameters.at(first_);
+    arguments.y = convolved_.in(saved);
+    if (before_) {
+      arguments.before = &*before_;
+      arguments.of_before = {parameters[0], parameters[1], before_means_.in(saved), nullptr};
+    }
+    arguments.after = &after_;
+    arguments.of_after = {parameters.at(first_ + 1), parameters.at(first_ + 2), after_means_.in(saved), nullptr};
+    return arguments;
   }
 
   // The moments of the normalisation in front.
-  void take_moments(const Conv1x1Forward& convolution) const {
+  void take_moments(const Conv1x1Arguments& convolution) const {
     BatchNormForward norm;
     norm.samples = convolution.samples;
     norm.x = convolution.x;
@@ -163,7 +156,7 @@ class CudaNormConv1x1 final : public Op {
 
   // The gradients of the parameters of the normalisation behind, and that of the second input, which the convolution then reads
   // as the gradient before the activation.
-  void take_sums(const BackwardArguments& a, Conv1x1Backward& convolution) const {
+  void take_sums(const BackwardArguments& a, Conv1x1Arguments& convolution) const {
     BatchNormBackward norm;
     norm.samples = a.active;
     norm.x = convolution.y;
@@ -183,7 +176,7 @@ class CudaNormConv1x1 final : public Op {
   }
 
   // dx from the gradient before the activation of the normalisation in front, which is there.
-  void finish_input_gradient(const Conv1x1Backward& convolution) const {
+  void finish_input_gradient(const Conv1x1Arguments& convolution) const {
     BatchNormBackward norm;
     norm.samples = convolution.samples;
     norm.x = convolution.x;

@@ -9,7 +9,7 @@
 
 #include "backend/cuda/code/divisor.cuh"
 #include "backend/cuda/code/rows.cuh"
-#include "backend/cuda/joined/expand.cuh"
+#include "backend/cuda/joined/row_tiles.cuh"
 
 namespace ddp::cuda {
 

@@ -1,14 +1,14 @@
 // Products of tiles in shared memory, of rows and 64 channels of a convolution's result, with tiles of its input or its weights.
 //
 //   const WarpPart<2> part;                                                    // of a tile of 64 rows
-//   add_data_products<kInputPitch>(part, gradients, weights, data_sums);       // the input's gradient
-//   add_weight_products<kInputPitch>(part, gradients, inputs, weight_sums);    // the weights' gradient
+//   add_data_products<kSlicePitch>(part, gradients, weights, data_sums);       // the input's gradient
+//   add_weight_products<kSlicePitch>(part, gradients, inputs, weight_sums);    // the weights' gradient
 #pragma once
 
 #include <cstdint>
 
 #include "backend/cuda/code/warp_matrix.cuh"
-#include "backend/cuda/joined/expand.cuh"
+#include "backend/cuda/joined/row_tiles.cuh"
 
 namespace ddp::cuda {
 
@@ -21,9 +21,9 @@ struct WarpPart {
   unsigned lane, matrix, line;
 
   __device__ WarpPart()
-      : band(expand_thread() / 32 % 4 * 16),
-        units(expand_thread() / 128 * kUnits),
-        lane(expand_thread() % 32),
+      : band(tile_thread() / 32 % 4 * 16),
+        units(tile_thread() / 128 * kUnits),
+        lane(tile_thread() % 32),
         matrix(lane / 8),
         line(lane % 8) {}
 
@@ -78,8 +78,8 @@ __device__ inline void add_weight_products(const WarpPart<kUnits>& p, const Unit
 // sums += 16 rows x the transposed weights of 2 kPairs units of outputs, of 64 channels.
 template <std::uint32_t kPairs>
 __device__ inline void add_row_products(const Unit* inputs, const Unit* weights, float (&sums)[kPairs][2][4]) {
-  const unsigned matrix = expand_thread() % 32 / 8;
-  const unsigned line = expand_thread() % 8;
+  const unsigned matrix = tile_thread() % 32 / 8;
+  const unsigned line = tile_thread() % 8;
 #pragma unroll
   for (unsigned step = 0; step < kSliceChannels / 16; ++step) {
     const Matrices a = load_matrices(inputs + (matrix % 2 * 8 + line) * kSlicePitch + 2 * step + matrix / 2);
