@@ -17,7 +17,7 @@
 namespace ddp {
 namespace {
 
-// Of inputs that are exact in bf16, whose parts but the first are zero (Note [Parts] of backend/cuda/code/parts.h).
+// Checks inputs that are exact in bf16, whose parts but the first are zero (Note [Parts] of backend/cuda/code/parts.h).
 void check_exact(const OpSpec& spec, Layout layout, Precision precision) {
   const auto backend = make_cuda_backend({.precision = precision});
   const auto op = backend->ops().make_op(spec, layout, layout, cuda::kMmaKernels);

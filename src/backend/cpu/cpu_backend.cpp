@@ -63,7 +63,7 @@ void flush_denormals() {
 }
 
 // After the instruction set in descriptions: how a precision that the kernels do not have is computed.
-std::string_view way_of(Precision precision) {
+std::string_view emulation_note(Precision precision) {
   switch (precision) {
     case Precision::fp32:
       break;
@@ -112,14 +112,14 @@ class CpuOps final : public OpFactory {
 
   std::string description() const override {
     return fmt::format("CPU ({}, {}{}{}), {} per rank", processor_name(), lanes::instruction_set_name(),
-                       way_of(precision_), tiles_of(precision_),
+                       emulation_note(precision_), tiles_of(precision_),
                        counted(static_cast<std::uint64_t>(omp_get_max_threads()), "thread"));
   }
 
   std::string fingerprint() const override {
     const dnnl_version_t* version = dnnl_version();
     return fmt::format("cpu {} {}{}{} onednn-{}.{}.{} isa-{:#x} threads-{} kernels-{}", processor_name(),
-                       lanes::instruction_set_name(), way_of(precision_), tiles_of(precision_), version->major,
+                       lanes::instruction_set_name(), emulation_note(precision_), tiles_of(precision_), version->major,
                        version->minor, version->patch, static_cast<unsigned>(dnnl_get_effective_cpu_isa()),
                        omp_get_max_threads(), cpu_source_hash());
   }
@@ -127,7 +127,7 @@ class CpuOps final : public OpFactory {
   std::string arithmetic() const override {
     const dnnl_version_t* version = dnnl_version();
     return fmt::format("{} kernels{}{} and oneDNN {}.{}.{} for instruction set {:#x}", lanes::instruction_set_name(),
-                       way_of(precision_), tiles_of(precision_), version->major, version->minor, version->patch,
+                       emulation_note(precision_), tiles_of(precision_), version->major, version->minor, version->patch,
                        static_cast<unsigned>(dnnl_get_effective_cpu_isa()));
   }
 

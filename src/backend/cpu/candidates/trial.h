@@ -21,7 +21,7 @@ class Trial {
   // Allocates and fills the tensors of an operator of this spec, once for all candidates.
   Trial(const OpSpec& spec, Layout x, Layout y, Element element = Element::fp32)
       : Trial(std::span(&spec, 1), x, y, element) {}
-  // Of one that joins several.
+  // A trial of an operator that joins several.
   Trial(std::span<const OpSpec> specs, Layout x, Layout y, Element element);
 
   // Seconds of one pass over the whole batch, the minimum of a few rounds, and of fewer once it is clear that it is

@@ -11,7 +11,7 @@ std::int64_t active_in(std::int64_t active, std::int64_t first, std::int64_t cou
   return std::clamp<std::int64_t>(active - first * kLanes, 0, count * kLanes);
 }
 
-// Of pooling: four 16-bit masks for 16 results.
+// Masks of pooling: four of 16 bits for 16 results.
 std::byte* masks_of(std::byte* saved, std::int64_t results) {
   constexpr std::int64_t kResults = 4;
   return saved == nullptr ? saved : saved + results / kResults * static_cast<std::int64_t>(sizeof(std::uint16_t));

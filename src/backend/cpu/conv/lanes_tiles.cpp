@@ -132,7 +132,7 @@ double weights_cost(const ConvSpec& spec, const WeightTile& chosen) {
 // The cost model errs by less than this, so that what it finds more expensive is not timed; at most so many are.
 constexpr double kWorthTiming = 1.3;
 constexpr std::size_t kMostTimed = 5;
-// Of those, with Winograd's algorithm in tiles of one size.
+// At most this many of those with Winograd's algorithm in tiles of one size.
 constexpr std::size_t kMostWinograd = 2;
 
 template <class Tile, class Cost>
@@ -378,7 +378,7 @@ LanesConvTiles lanes_fixed_tiles(const ConvSpec& spec, Element element) {
 
 namespace {
 
-// Of a direction that has `fixed` by the other rule.
+// The tile of a direction that has `fixed` by the other rule.
 ConvTile expected_tile(const ConvSpec& spec, Element element, const Direction& d, const ConvTile& fixed,
                        const ConvTiles& candidates) {
   const ConvTiles amx = amx_of(candidates);

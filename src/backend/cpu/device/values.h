@@ -34,7 +34,7 @@ inline float* raw(float* p) { return p; }
 inline const std::uint16_t* raw(const Bf16* p) { return &p->bits; }
 inline std::uint16_t* raw(Bf16* p) { return &p->bits; }
 
-// Of two tables of kernels, the one for these values.
+// The one of two tables of kernels that is for these values.
 template <class Value, class Fp32, class Bf16Table>
 const auto& of_values(const Fp32& fp32, const Bf16Table& bf16) {
   if constexpr (std::is_same_v<Value, Bf16>) {

@@ -110,7 +110,7 @@ class ConvNormConv final : public Op {
 
   void clear_sums(std::byte* workspace) const { std::fill_n(sums_.in(workspace), channels_, NormSums{}); }
 
-  // Of a part's values, of which so many samples are active.
+  // Adds moments of a part's values, of which `active` samples count.
   void add_moments(std::byte* workspace, const Value* x, std::int64_t active) const {
 #pragma omp parallel for schedule(static) num_threads(threads_)
     for (std::int64_t c = 0; c < channels_; ++c) {

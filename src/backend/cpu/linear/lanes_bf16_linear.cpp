@@ -66,7 +66,7 @@ class BlocksProduct {
   const lanes::ForwardTile& tile() const { return lanes::conv_kernels().pair_forward[tile_]; }
   const lanes::ForwardTile& single() const { return lanes::conv_kernels().pair_forward[single_]; }
 
-  // Of pairs of inputs, with the results of a block behind one another.
+  // A shape of pairs of inputs, with the results of a block behind one another.
   ConvShape shape(std::int64_t blocks) const {
     const auto width = static_cast<int>(blocks);
     return {.in_channels = static_cast<int>(feature_pairs(inputs_)),

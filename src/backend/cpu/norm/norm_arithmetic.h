@@ -22,7 +22,7 @@ struct Normaliser {
   float inverse = 0;
 };
 
-// Of x and x^2; in backward of dy and dy * (x - mean).
+// Sums of x and x^2; in backward of dy and dy * (x - mean).
 struct NormSums {
   double first = 0;
   double second = 0;

@@ -84,7 +84,7 @@ class RowNorm {
     }
   }
 
-  // Of x and x^2 over the active samples.
+  // Sums of x and x^2 over the active samples.
   NormSums moments(ChannelRows<const Value> x, std::int64_t active) const {
     return sum(active, [&](std::int64_t row, double* sums) { add_moments(x[row], size_, sums); });
   }
@@ -96,12 +96,12 @@ class RowNorm {
                                      size_, n.mean, line.scale, line.shift});
     }
   }
-  // Of `count` values of a row.
+  // Normalises `count` values of a row.
   void forward(const Normaliser& n, const NormLine& line, const Value* x, Value* y, std::int64_t count) const {
     kernels_.forward[activation_]({raw(x), nullptr, raw(y), count, n.mean, line.scale, line.shift});
   }
 
-  // Of dy, after the mask of the activation, and its product with x - n.mean.
+  // Sums of dy, after the mask of the activation, and of its product with x - n.mean.
   NormSums products(const Normaliser& n, const NormLine& line, const Backward& a, std::int64_t active) const {
     return sum(active, [&](std::int64_t row, double* sums) { add_products(n, line, a, {row, 0, size_}, sums); });
   }

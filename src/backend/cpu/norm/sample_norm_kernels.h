@@ -40,7 +40,7 @@ struct SampleNormKernels {
   void (*backward)(const SampleNormTask& task);
 };
 
-// By what mean and inverse, and then weight and bias, differ.
+// What mean and inverse, and then weight and bias, differ by.
 struct SampleNormTable {
   SampleNormKernels column_row, row_column, one_row, one_column, column_one;
 };

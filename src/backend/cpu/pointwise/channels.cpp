@@ -24,7 +24,7 @@ struct ChannelCopy {
   std::int64_t source(std::int64_t i) const { return from.first + i % groups * (count / groups) + i / groups; }
 };
 
-// Of the first `samples` samples; `shape` gives height and width.
+// Copies channels of the first `samples` samples; `shape` gives height and width.
 void copy_channels(const ChannelCopy& copy, std::int64_t samples, const Shape& shape, Layout layout, Activations to,
                    ConstActivations from) {
   const auto size = static_cast<std::int64_t>(bytes_of(to.element()));

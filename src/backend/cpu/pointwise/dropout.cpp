@@ -35,7 +35,7 @@ class Dropout final : public Op {
               data + stored_elements(spec_.batch, spec_.shape, layout_), 0.0F);
   }
 
-  // Of the sample with this key.
+  // Whether a unit of the sample with this key is kept.
   bool keeps(std::uint64_t key, std::int64_t unit) const {
     return dropout_keeps(key, spec_.stream, static_cast<std::uint32_t>(unit), spec_.rate);
   }

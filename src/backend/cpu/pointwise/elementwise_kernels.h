@@ -8,7 +8,7 @@ namespace ddp::lanes {
 // The index into a table: none, ReLU, ReLU6, sigmoid, tanh, as in Activation.
 inline constexpr int kActivations = 5;
 
-// Of floats or bf16 numbers, which are computed in fp32.
+// Kernels for floats or bf16 numbers, which are computed in fp32.
 template <class Value>
 struct ActivationKernels {
   // y = activation(x + x2), or activation(x) if x2 is null; y may be x.

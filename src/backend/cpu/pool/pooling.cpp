@@ -27,7 +27,7 @@ struct Range {
   std::int64_t size() const { return (last - first + step - 1) / step; }
 };
 
-// Of a dimension of `size` elements that is averaged to `results`.
+// The elements of a dimension of `size` that are averaged to one of `results`.
 Range adaptive_range(std::int64_t position, std::int64_t size, std::int64_t results) {
   return {position * size / results, ((position + 1) * size + results - 1) / results};
 }

@@ -38,7 +38,7 @@ namespace {
 
 // Sixteen sums side by side for vector registers, in fp32 over short blocks; a block whose squares overflow is summed
 // again in double precision. No fused multiply-add, so that the bits are the same for each instruction set. A single stream is
-// twice as fast where memory is asked for ahead, beyond its end, too.
+// twice as fast where memory is prefetched, beyond its end, too.
 DDP_WITH_AVX2 double square_sum(const float* values, std::size_t count) {
   constexpr std::size_t kLanes = 16;
   constexpr std::size_t kBlock = 512;

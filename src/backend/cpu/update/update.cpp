@@ -16,7 +16,7 @@ double sum_over(const UpdateArguments& a, std::int64_t first, std::int64_t count
   return sum;
 }
 
-// Of the gradient of the whole model.
+// Sum of squares of the gradient of the whole model.
 double squares_of_all(const UpdateArguments& a) {
   // In the same order whether the model has parts or not.
   const auto add = [&a](double before) {

@@ -69,7 +69,7 @@ struct SamplePoint {
   Count n, row, column, channel;
 };
 
-// Of the samples of activations, a quarter is in a corner, half at another border and a quarter anywhere. For weights,
+// A quarter of the samples of activations is in a corner, half at another border and a quarter anywhere. For weights,
 // the samples cycle through the taps.
 __device__ SamplePoint point_of(const Conv& c, Count sample) {
   const Count seed = sample * 4;

@@ -19,7 +19,7 @@
 namespace ddp::cuda {
 namespace {
 
-// An element of the result may be so far off, relative to the largest one; one of a gradient farther, since rounding decides
+// Tolerances relative to the largest element of the result, and of a gradient, which are larger, since rounding decides
 // which gradients pass an activation. Of those that do not, a few in a thousand, each changes the sums that it is in.
 struct Tolerances {
   float result;
@@ -27,7 +27,7 @@ struct Tolerances {
 };
 constexpr Tolerances kJoined = {0.03F, 0.15F};
 constexpr double kMostApart = 0.02;  // of all elements
-// Of one operator in fp32 or tf32, where a library's factors have 11 bits.
+// Tolerances of one operator in fp32 or tf32, where a library's factors have 11 bits.
 constexpr Tolerances tolerances_of(Precision precision) {
   return precision == Precision::tf32 ? Tolerances{5e-3F, 2e-2F} : Tolerances{1e-4F, 1e-3F};
 }
@@ -196,7 +196,7 @@ class SeparateOps {
     for (std::size_t i = 0; i < runs_.size(); ++i) runs_[i]->forward(ends_of(ends, i));
     for (std::size_t i = runs_.size(); i-- > 0;) runs_[i]->backward(ends_of(ends, i));
   }
-  // Of all operators, in order.
+  // Gradients of all operators, in order.
   std::vector<const Memory*> parameter_gradients() const {
     std::vector<const Memory*> all;
     for (const auto& run : runs_) {

@@ -13,7 +13,7 @@
 
 namespace ddp::cuda {
 
-// Of memory that trials of kernels allocate.
+// Purpose of the memory that trials of kernels allocate.
 inline constexpr const char* kTrialPurpose = "the trials of kernels";
 // Random values; tensors that are multiplied with one another have different seeds.
 Memory filled(DeviceQueue& queue, const CudaContext& context, Element element, std::int64_t count,

@@ -86,7 +86,7 @@ class ConvTrial {
     return attempt(context_.stream, name_of_kernel(kernel.choice()), measure) ? std::optional(seconds) : std::nullopt;
   }
 
-  // The times of kernels that run.
+  // Whether the results of two kernels agree, within the tolerance of the precision.
   bool agree(ConvKernel& a, ConvKernel& b) {
     if (second_.bytes() == 0) {
       second_ = filled(queue_, context_, context_.element(), count_);

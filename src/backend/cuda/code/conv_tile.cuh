@@ -283,7 +283,7 @@ __device__ inline void put_parts(const TileSource& s, const TileGrid& g, Unit* t
   }
 }
 
-// Of fp32, of every kind.
+// Fills parts of fp32, of every kind.
 template <unsigned kWidth>
 __device__ inline void fill_parts(const TileSource& s, const TileGrid& g, const TileWindow& w, Unit* tile) {
   const bool pooled = s.kind == TileSource::Kind::relu_and_pool;

@@ -103,7 +103,7 @@ class Tiling {
     const std::uint32_t end = (chunk() + 1) * rows_per_chunk_;
     return end < r.rows ? end : r.rows;
   }
-  // Of a chunk.
+  // Rows of a chunk.
   __device__ std::uint32_t begin_of(std::uint32_t chunk) const { return chunk * rows_per_chunk_; }
   __device__ std::uint32_t rows_in(const Rows& r, std::uint32_t chunk) const {
     const std::uint32_t begin = chunk * rows_per_chunk_;

@@ -53,7 +53,7 @@ __device__ inline Matrices load_transposed(const Unit* row) {
   return m;
 }
 
-// Of two registers with two elements each, `first` in the lower half of the result.
+// Lower halves of two registers with two elements each, that of `first` in the lower half of the result.
 __device__ inline std::uint32_t lower_halves(std::uint32_t first, std::uint32_t second) {
   return __byte_perm(first, second, 0x5410);
 }

@@ -24,7 +24,7 @@ constexpr std::uint32_t kBlocks = 264;
 static_assert(kMostPixels == kMostPlaces);  // both use the same memory
 static_assert(kWarps * kUnitsAtOnce * 32 * 4 * sizeof(float) <= kTileUnits * sizeof(Unit));
 
-// Of the blocks that add (TwoLevels), of each group of channels and of units.
+// Tickets of the blocks that add (TwoLevels), for each group of channels and of units.
 __device__ std::uint32_t tickets[kMostTickets];
 
 struct WeightPlan {

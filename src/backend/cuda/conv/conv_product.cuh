@@ -51,7 +51,7 @@ struct Result {
 
 // Without pointers. No lines if not even one fits.
 Product plan_product(const ConvSpec& spec, std::uint32_t parts, bool data);
-// Of the gradient behind a convolution, or of values.
+// Kind of the gradient behind a convolution, or of values.
 inline TileSource::Kind kind_of_gradient(const ConvSpec& spec) {
   return spec.average_pool ? TileSource::Kind::relu_and_pool
          : spec.relu       ? TileSource::Kind::relu
@@ -166,7 +166,7 @@ struct Factors {
   uint2 b[kTiles];
 };
 
-// Of a step, or of the last one if there are fewer.
+// Factors of a step, or of the last one if there are fewer.
 template <unsigned kTiles>
 __device__ inline Factors<kTiles> load_factors(const Unit* row, const std::uint16_t* places, const uint2* weights,
                                                std::uint32_t step, std::uint32_t steps) {
@@ -177,7 +177,7 @@ __device__ inline Factors<kTiles> load_factors(const Unit* row, const std::uint1
   return factors;
 }
 
-// Of the pixels whose first units are at `row`.
+// Multiplies the pixels whose first units are at `row`.
 template <class T, unsigned kTiles>
 __device__ inline void multiply_steps(const Product& p, const Unit* row, const std::uint16_t* places,
                                       const uint2* weights, float (&sums)[kTiles][4]) {

@@ -29,7 +29,7 @@ inline Depthwise depthwise_of(const ConvSpec& s) {
 inline constexpr unsigned kMostStripColumns = 32;
 // A wave: the blocks that a GPU with 132 multiprocessors runs at once, two on each.
 inline constexpr unsigned kWaveOfBlocks = 264;
-// Of blocks that leave sums: one wave, since their number is that of sums to be added, and a partial second one takes as long
+// Most blocks that leave sums: one wave, since their number is that of sums to be added, and a partial second one takes as long
 // as a whole one.
 inline constexpr unsigned kMostSummingBlocks = kWaveOfBlocks;
 
@@ -85,7 +85,7 @@ __device__ inline Pack<T, kWidth> get_column(const T* row, int column, int width
   return get_pack_if<kWidth>(inside, row, static_cast<std::size_t>(column) * static_cast<unsigned>(channels));
 }
 
-// The same of the elements from `first` on, all of which are asked for before the first is used.
+// The same of the elements from `first` on, all of which are loaded before the first is used.
 template <unsigned kWidth, int kCount, class T>
 __device__ inline void get_columns(const T* row, int first, int width, int channels,
                                    Pack<T, kWidth> (&columns)[kCount]) {

@@ -41,7 +41,7 @@ struct PackedTensors {
   static_assert(sizeof(PackedTensor<Plain, Packed>[kPackedAtOnce]) <= 3840, "of 4096 bytes of all parameters");
   PackedTensor<Plain, Packed> all[kPackedAtOnce];
 
-  // Of the calling block, and its number among those of the tensor.
+  // The tensor of the calling block, and the block's number among those of the tensor.
   __device__ const PackedTensor<Plain, Packed>& of_block(std::uint32_t& block) const {
     unsigned i = 0;
     while (blockIdx.x >= all[i].end_block) ++i;

@@ -26,7 +26,7 @@ constexpr unsigned kDepth = 16;                  // pixels of a step
 constexpr std::uint32_t kTwoOnes = 0x3F803F80U;  // of bf16
 constexpr unsigned kLanesTimesFour = 128;        // sums of a tile
 
-// Of the blocks that add (TwoLevels), of each group of outputs and of columns.
+// Tickets of the blocks that add (TwoLevels), for each group of outputs and of columns.
 __device__ std::uint32_t stem_tickets[kMostTickets];
 
 struct StemGradientPlan {

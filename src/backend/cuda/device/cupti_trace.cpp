@@ -21,7 +21,7 @@ namespace ddp::cuda {
 namespace {
 
 constexpr const char* kLibraryVariable = "DDP_CUPTI_LIBRARY";
-// Of the buffers that CUPTI fills with records. Where it holds so many of them, it drops further records.
+// Size of the buffers that CUPTI fills with records. Where it holds kMostBuffers of them, it drops further records.
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20U;
 constexpr int kMostBuffers = 64;
 constexpr std::size_t kLongestName = 160;

@@ -63,13 +63,13 @@ __device__ inline Largest group_largest(Largest mine) {
   return mine;
 }
 
-// Of the first thread of a group; zero in the others and for samples that are not active.
+// Values of the first thread of a group; zero in the others and for samples that are not active.
 struct SampleLoss {
   double loss;
   double correct;
 };
 
-// Of a sample that is active; it may be loaded long before the logits are known.
+// Target of an active sample; it may be loaded long before the logits are known.
 __device__ inline TargetLabel target_of(const LossInputs& in, std::uint32_t sample) {
   if (sample >= in.active) return {};
   return target_label(in.labels, in.other_labels, in.label_weights, sample);

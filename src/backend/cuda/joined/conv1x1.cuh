@@ -16,7 +16,7 @@ inline constexpr std::uint32_t kMostNormalised = 512;
 struct alignas(16) RowPack {
   std::uint32_t pairs[kUnitChannels / 2];
 
-  // Of a pair, the values of channels j and j + 1: a bf16 is the upper half of a float.
+  // The values of channels j and j + 1 of a pair: a bf16 is the upper half of a float.
   __device__ float lower(unsigned j) const { return __uint_as_float(pairs[j / 2] << 16U); }
   __device__ float upper(unsigned j) const { return __uint_as_float(pairs[j / 2] & 0xFFFF0000U); }
 };
@@ -88,7 +88,7 @@ void with_input_rows(const ConvSpec& s, F f) {
                 static_cast<std::uint32_t>(s.window.stride.vertical)});
 }
 
-// Of a tile of rows x 64 channels that of the calling thread: a unit of every blockDim.y-th row from `first` on; zero from `end` on.
+// The calling thread's part of a tile of rows x 64 channels: a unit of every blockDim.y-th row from `first` on; zero from `end` on.
 template <unsigned kCount, class InputRows = EveryRow>
 __device__ inline void load_packs(const __nv_bfloat16* x, std::uint32_t channels, std::uint32_t channel,
                                   std::uint32_t first, std::uint32_t end, RowPack (&packs)[kCount],

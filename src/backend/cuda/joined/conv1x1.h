@@ -25,10 +25,10 @@ bool conv1x1_takes(Element element, const ConvSpec& spec);
 // Likewise, with a normalisation in front.
 bool conv1x1_takes_behind_norm(Element element, const ConvSpec& spec);
 
-// Of shared memory, what a block of the backward kernel needs.
+// Shared memory that a block of the backward kernel needs.
 std::size_t conv1x1_shared_bytes(const ConvSpec& spec);
 
-// Of both directions.
+// Arguments of both directions.
 struct Conv1x1Arguments {
   std::int64_t samples = 0;
   const void* x = nullptr;

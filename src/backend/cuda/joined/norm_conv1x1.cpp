@@ -45,7 +45,7 @@ class CudaNormConv1x1 final : public Op {
       return floats(batch_norm_partial_sums(context_.element(), norm, kJoinedLayout));
     };
     const auto whole = static_cast<double>(bytes_in(conv_.input, conv_.batch));
-    // Of the input what the convolution reads: with a stride not all.
+    // The part of the input that the convolution reads: with a stride not all.
     const Shape result = conv_.convolved();
     const auto x = static_cast<double>(bytes_in({conv_.input.channels, result.height, result.width}, conv_.batch));
     const auto y = static_cast<double>(bytes_in(after_.shape, conv_.batch));
@@ -126,7 +126,7 @@ class CudaNormConv1x1 final : public Op {
   }
 
  private:
-  // Of both directions in training.
+  // Arguments of both directions in training.
   Conv1x1Arguments arguments_of(std::int64_t samples, const void* x,
                                 const std::array<const float*, kMaxParameters>& parameters, std::byte* saved) const {
     Conv1x1Arguments arguments;

@@ -31,7 +31,7 @@ struct RowTiling {
   }
 };
 
-// Of the thread in its block, whose rows of threads are kSliceUnits wide.
+// Number of the thread in its block, whose rows of threads are kSliceUnits wide.
 __device__ inline unsigned tile_thread() { return threadIdx.y * kSliceUnits + threadIdx.x; }
 
 // What the kernels support of a convolution's shape and epilogue: whole units of channels.

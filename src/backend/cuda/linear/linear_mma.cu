@@ -17,7 +17,7 @@ constexpr unsigned kSumsPitch = kTileColumns + 8;
 constexpr double kMostMultiplyAdds = 1 << 30U;
 constexpr double kSmallMultiplyAdds = 1 << 27U;
 
-// Of a warp: slices of its factors, and in the end its sums.
+// Memory of a warp: slices of its factors, and in the end its sums.
 template <class T, bool kMasked>
 union WarpRoom {
   typename Slices<T>::Vector slices[Slices<T>::kAtOnce][kFactorsOf<kMasked>][Slices<T>::kVectors];
@@ -91,7 +91,7 @@ __device__ inline void multiply_tile(const TileProduct<T>& p, Rooms<T, kMasked>&
   __syncthreads();
 }
 
-// Of a tile a thread has two adjacent columns of some rows.
+// A thread has two adjacent columns of some rows of a tile.
 constexpr unsigned kPairs = kTileColumns / 2;
 __device__ inline unsigned column_of_pairs() { return threadIdx.x % kPairs * 2; }
 

@@ -59,7 +59,7 @@ __device__ inline void copy_aligned(const Factor<T>& f, bool exists, std::uint32
 template <bool kMasked>
 inline constexpr unsigned kFactorsOf = kMasked ? 3 : 2;
 
-// Of a warp: tiles of 16 x 8 values, as in Note [Fragments].
+// Sums of a warp: tiles of 16 x 8 values, as in Note [Fragments].
 using WarpSums = float[kTileRows / 16][kTileColumns / 8][4];
 
 template <class T>
@@ -77,7 +77,7 @@ struct Slices<__nv_bfloat16> {
     return depth_is_rows ? 4 * line + (unit ^ line / 2 % 4) : 2 * line + (unit ^ line / 4 % 2);
   }
 
-  // Of a warp: how its lanes copy slices of a factor, two units each, of which the second is kHalf units behind the first.
+  // How the lanes of a warp copy slices of a factor, two units each, of which the second is kHalf units behind the first.
   struct Copier {
     bool depth_is_rows;
     unsigned line, unit;
@@ -276,7 +276,7 @@ struct Slices<float> {
   }
 
  private:
-  // Of a slice: the line and the vector in it of its vector v.
+  // Where vector v of a slice lies: its line, and the vector in it.
   struct Line {
     unsigned line, vector;
     __device__ Line(bool depth_is_rows, unsigned v)

@@ -36,7 +36,7 @@ struct Normalizer {
     return {scale, bias[channel] - mean * scale};
   }
 };
-// Of the batch's own statistics, as saved by forward.
+// Normalizer with the batch's own statistics, as saved by forward.
 inline Normalizer normalizer_of(const BatchNormSpec& spec, const float* means, const float* weight, const float* bias) {
   return {means,
           weight,
@@ -63,7 +63,7 @@ struct BlockLines {
       shift[thread_of_block()] = line.shift;
     });
   }
-  // Of channel j of the thread's column.
+  // Line of channel j of the thread's column.
   __device__ Line line(unsigned j) const { return {scale[threadIdx.x * kWidth + j], shift[threadIdx.x * kWidth + j]}; }
 };
 

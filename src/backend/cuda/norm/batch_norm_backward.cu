@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kThreads, kTileBlocks)
   });
 }
 
-// Of a block's channels; see BlockLines.
+// Lines of a block's channels; see BlockLines.
 template <unsigned kWidth>
 struct GradientLines {
   alignas(16) float slope_g[kMostColumns * kWidth];

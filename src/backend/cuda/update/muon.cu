@@ -53,7 +53,7 @@ struct MatrixTile {
   }
 };
 
-// Of the chunks of matrices that are trained: their momentum, and sums of squares of their direction and their weights.
+// Momentum of the chunks of matrices that are trained, and sums of squares of their direction and their weights.
 __global__ void muon_momentum_kernel(const UpdateArguments a) {
   __shared__ double tree[kThreads];
   if (*a.skip != 0) return;

@@ -38,7 +38,7 @@ void count_apart(cudaStream_t stream, Element element, const void* a, const void
 
 void update(cudaStream_t stream, const UpdateArguments& arguments);
 
-// Of Muon, what surrounds the products of muon.cpp. They do nothing where the update is skipped.
+// What surrounds Muon's products of muon.cpp. They do nothing where the update is skipped.
 
 // Matrices whose products are computed at once. Each is `small` x `large`, with its smaller side first and zeros behind its
 // rows and columns.

@@ -9,8 +9,8 @@ namespace {
 
 using lanes::ConvShape;
 
-// Of an image, so that it stays in the second-level cache with the weights, in floats; and of the images of several blocks, which
-// share weights that do not stay there.
+// Floats of an image, so that it stays in the second-level cache with the weights; and of the images of several blocks, which share
+// weights that do not stay there.
 constexpr std::int64_t kAmxBand = 128 * 1024;
 constexpr std::int64_t kAmxImages = 320 * 1024;
 constexpr std::int64_t kAmxLargeWeights = 192 * 1024;

@@ -52,7 +52,7 @@ class AmxConv {
   };
   void run_part(const Value* x, Value* y, const Blocks& blocks, const Part& part, float* images) const;
   void copy_image(const Value* x, const Part& part, float* image) const;
-  // Of the output channels from `channel` on, and without their number, y and masks.
+  // The task of the output channels from `channel` on, without their number, y and masks.
   lanes::AmxForward kernel_task(const Blocks& blocks, const Part& part, int channel) const;
 
   bool has_taps() const { return shape_.kernel_h > 0 && shape_.kernel_w > 0; }

@@ -36,7 +36,7 @@ class AmxDirections {
   void pack_forward(const float* weights, float* packed) const;
   void forward(const ForwardArguments& a, const DirectionMemory& memory) const;
   void pack_data(const float* weights, float* packed) const;
-  // Of `count` blocks, whose gradient before ReLU and pooling is dpre, and dx the first value of the input's.
+  // Computes `count` blocks, whose gradient before ReLU and pooling is dpre, and dx the first value of the input's.
   void data_gradient(const Value* dpre, Value* dx, std::int64_t count, const DirectionMemory& memory) const;
   // `dw`: of the last blocks, otherwise null.
   void add_weights(const Value* x, const Value* dpre, std::int64_t count, bool accumulate, float* dw,

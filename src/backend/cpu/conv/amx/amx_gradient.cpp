@@ -13,8 +13,8 @@ using lanes::ConvShape;
 using lanes::kAmxRows;
 using lanes::kAmxTile;
 
-// Of an image and a gradient whose products are summed together, in floats, so that they stay in the second-level cache, and the
-// most pairs of blocks that make them up. They determine the order of additions, so they must not depend on the number of threads.
+// Floats of an image and a gradient whose products are summed together, so that they stay in the second-level cache, and the most
+// pairs of blocks that make them up. They determine the order of additions, so they must not depend on the number of threads.
 constexpr std::int64_t kAmxPiece = 256 * 1024;
 constexpr std::int64_t kAmxMostPairs = 4;
 

@@ -59,7 +59,7 @@ class AmxWeightGradient {
     return std::int64_t{image_.window_rows()} * chunk_tiles() * tile_.channels * lanes::kAmxTile;
   }
   std::int64_t sums_group() const { return channel_tiles() / tile_.channels * chunks() * chunk_sums(); }
-  // Of a pair of blocks, and of all.
+  // Elements of a pair of blocks, and of all.
   std::int64_t image_pair(int results) const;
   std::int64_t gradient_pair(int results) const;
   std::int64_t images() const { return most_pairs_ * image_pair(piece_rows_); }

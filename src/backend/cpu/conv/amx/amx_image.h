@@ -53,7 +53,7 @@ class AmxImage {
   int merged() const { return merged_; }
   int depth() const { return channels_ * merged_; }
   int window_rows() const { return window_rows_; }
-  // Of the image for that many rows of results.
+  // Rows of the image for that many rows of results.
   int rows(int results) const { return (results - 1) * row_stride_ + window_rows_; }
   // Rows and columns of the image from a window to the next.
   int row_stride() const { return row_stride_; }

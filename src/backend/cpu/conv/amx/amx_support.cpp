@@ -18,7 +18,7 @@ constexpr unsigned kHasBf16 = 1U << 22U;
 constexpr unsigned kHasTiles = 1U << 24U;
 constexpr unsigned kReadsXcr0 = 1U << 27U;
 constexpr unsigned kTileState = (1U << 17U) | (1U << 18U);
-// Of arch_prctl(2), in kernel headers since Linux 5.16: asks for the state of tiles, which is off until then.
+// Request of arch_prctl(2), in kernel headers since Linux 5.16, for the state of tiles, which is off until then.
 constexpr int kRequestState = 0x1023;
 constexpr int kTileData = 18;
 

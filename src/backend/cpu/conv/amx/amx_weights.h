@@ -13,10 +13,10 @@ namespace ddp {
 template <class Value>
 class AmxWeights {
  public:
-  // Of a group; `image` is how windows lie.
+  // Weights of a group; `image` is how windows lie.
   AmxWeights(const lanes::ConvShape& shape, const AmxImage& image, int tile_channels);
 
-  // Of a column of the image: for each product of parts the pairs of all its values.
+  // For a column of the image: for each product of parts the pairs of all its values.
   int pairs() const { return (depth_ + 1) / 2; }
   int vectors() const { return kAmxProducts<Value> * pairs(); }
   // Tiles of pairs of a row of the window.

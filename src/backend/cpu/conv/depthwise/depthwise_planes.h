@@ -161,7 +161,7 @@ class DepthwisePlanes {
   static constexpr bool kBf16 = std::is_same_v<Value, Bf16>;
   // The values of a band's image that stay in the first-level cache beside the gradient's rows.
   static constexpr std::int64_t kMostImage = 12 * 1024;
-  // Of a band's input.
+  // Floats of a band's input.
   static constexpr std::int64_t kMostBand = 16 * 1024;
 
   std::int64_t image_of(int rows) const { return band_elements(band_of(bordered_, 0, rows, false)); }

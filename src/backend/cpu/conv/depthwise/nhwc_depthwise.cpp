@@ -86,7 +86,7 @@ class NhwcDepthwise final : public Op {
  private:
   static constexpr std::int64_t kUnits = 16;
 
-  // Of a thread. What is not copied stays zero.
+  // Memory of a thread. What is not copied stays zero.
   struct Slabs {
     float* x;
     float* dy;

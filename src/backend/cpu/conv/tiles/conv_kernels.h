@@ -39,14 +39,14 @@ struct ConvShape {
 //   x       [in_channels][source_h][source_w][16]
 //   w       packed [out_channels/tile.channels][in_channels][kernel_h][kernel_w][tile.channels], zero-padded
 //   bias    [out_channels] or null
-//   least   lesser results become this: 0 with ReLU, otherwise -infinity (least_result()); pooled: always ReLU
+//   least   lower clamp of the results: 0 with ReLU, otherwise -infinity (least_result()); pooled: always ReLU
 //   y       as the shape says; pooled: [out_channels][out_h/2][out_w/2][16]
 //   mask    pooled only: [out_channels][out_h/2][out_w/2][4] bits of the samples whose ReLU passes the gradient
 using ConvForward = void (*)(const ConvShape& shape, const float* x, const float* w, const float* bias, float least,
                              void* y, std::uint16_t* mask, int first_row, int last_row);
 
 enum class Epilogue { none, relu, relu_pool };
-// The least result of a forward kernel.
+// The lower clamp of a forward kernel.
 constexpr float least_result(bool relu) { return relu ? 0.0F : -__builtin_inff(); }
 
 // Weight gradient over `blocks` blocks of 16 samples: dw[out][tap] (+)= sum dy * x, taps in [in][kernel_h][kernel_w].

@@ -12,7 +12,7 @@
 
 namespace ddp {
 
-// Of a convolution forward, and of its data gradient.
+// The tile of a convolution forward, and of its data gradient.
 struct ConvTile {
   enum class Method { direct, winograd, amx };
   Method method = Method::direct;
@@ -24,7 +24,7 @@ struct ConvTile {
   bool operator==(const ConvTile&) const = default;
 };
 
-// Of its weight gradient.
+// The tile of its weight gradient.
 struct WeightTile {
   enum class Method { direct, outer, winograd, amx };
   Method method = Method::direct;
@@ -55,7 +55,7 @@ bool is_amx(const std::optional<Tile>& tile) {
   return tile.has_value() && is_amx(*tile);
 }
 
-// Of products of floats or of pairs of bf16 numbers.
+// The kernel for products of floats or of pairs of bf16 numbers.
 inline const lanes::ForwardTile& forward_tile(int index, bool pairs) {
   const lanes::ConvKernels& all = lanes::conv_kernels();
   return (pairs ? all.pair_forward : all.forward)[index];

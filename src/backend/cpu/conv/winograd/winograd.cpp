@@ -223,7 +223,7 @@ void Winograd::transform_channel(const Value* x, const Part& part, int channel, 
 
 // The products of the tiles of a band with the packed weights of some channels of the results, summed over those read.
 void Winograd::multiply(const float* transformed, const float* packed, int channels, float* products) const {
-  // Of missing blocks too: their results are not stored.
+  // Products of missing blocks, too: their results are not stored.
   tile_.products({form_.frequencies(), stored_channels(), band_.tiles(), channels, transformed, packed, products,
                   input_frequency(), packed_frequency(), output_frequency(channels)});
 }

@@ -36,7 +36,7 @@ class WinogradDirections {
   void pack_forward(const float* weights, float* packed) const { forward_->prepare(weights, packed); }
   void forward(const ForwardArguments& a, const DirectionMemory& memory) const;
   void pack_data(const float* weights, float* packed) const { data_->prepare(weights, packed); }
-  // Of `count` blocks, whose gradient before ReLU and pooling is dpre, and dx the first value of the input's.
+  // Computes `count` blocks, whose gradient before ReLU and pooling is dpre, and dx the first value of the input's.
   void data_gradient(const float* weights, const Value* dpre, Value* dx, std::int64_t count,
                      const DirectionMemory& memory) const;
   // `dw` with the last blocks, otherwise null.

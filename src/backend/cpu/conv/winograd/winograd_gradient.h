@@ -64,7 +64,7 @@ class WinogradGradient {
     float* first;
     std::int64_t frequency;
   };
-  // Of one frequency and `count` blocks.
+  // Multiplies one frequency of `count` blocks.
   template <class Factor>
   void multiply(int f, const Sums& sums, std::int64_t count, bool accumulate, const float* memory) const;
   template <class Factor>
