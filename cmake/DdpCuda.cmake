@@ -5,8 +5,9 @@
 #   ddp_cuda_library(NAME SOURCES ...)   as ddp_library, for folders with .cu files
 #
 # If something is missing, one line names it, and the GPU module is not built.
-set(DDP_CUDA AUTO CACHE STRING "Build the module for NVIDIA GPUs: AUTO (if all dependencies are found), ON or OFF")
-set_property(CACHE DDP_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(DDP_CUDA AUTO CACHE STRING
+  "Build the module for NVIDIA GPUs: AUTO (if all dependencies are found), DRIVER (if this machine also has a driver), ON or OFF")
+set_property(CACHE DDP_CUDA PROPERTY STRINGS AUTO DRIVER ON OFF)
 # The environment variable of the same name is the default, as for other CMake settings.
 set(ddp_cuda_architectures "80-real;90")
 if(DEFINED ENV{DDP_CUDA_ARCHITECTURES})
@@ -18,8 +19,13 @@ set(DDP_CUDA_ARCHITECTURES ${ddp_cuda_architectures} CACHE STRING
 # A message about the missing dependency; empty if there is none.
 set(ddp_cuda_missing "")
 
+# The driver's library as the program loads it, and the kernel module, which a container shares with its host.
+find_file(DDP_CUDA_DRIVER libcuda.so.1 PATHS ENV LD_LIBRARY_PATH /usr/lib/${CMAKE_SYSTEM_PROCESSOR}-linux-gnu /usr/lib64 /usr/lib
+  /usr/lib/wsl/lib /usr/local/nvidia/lib64 NO_CACHE NO_DEFAULT_PATH)
 if(DDP_CUDA STREQUAL "OFF")
   set(ddp_cuda_missing "DDP_CUDA is OFF")
+elseif(DDP_CUDA STREQUAL "DRIVER" AND NOT DDP_CUDA_DRIVER AND NOT EXISTS /proc/driver/nvidia/version)
+  set(ddp_cuda_missing "this machine has no NVIDIA driver, and DDP_CUDA is DRIVER")
 else()
   include(CheckLanguage)
   # Without an architecture, the compiler uses a default that its toolkit may not support.

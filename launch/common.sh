@@ -55,15 +55,37 @@ python_package() {
   echo "$folder"
 }
 
-# build PRESET: builds a configured preset; shows progress on a terminal only, errors always.
+# show_progress: reads the lines of ninja whose status is "@FINISHED/TOTAL/SECONDS@ " and prints one line of progress, which
+# is replaced on a terminal and otherwise repeated every 30 s; other lines, such as errors, as they are.
+show_progress() {
+  local line finished total seconds left shown=0 open=no
+  while IFS= read -r line; do
+    if [[ ! $line =~ ^@([0-9]+)/([0-9]+)/([0-9]+)[.0-9]*@ ]]; then
+      [ $open = no ] || echo
+      open=no
+      [ "$line" = 'ninja: no work to do.' ] || printf '%s\n' "$line"
+      continue
+    fi
+    finished=${BASH_REMATCH[1]} total=${BASH_REMATCH[2]} seconds=${BASH_REMATCH[3]}
+    left=''
+    if [ "$finished" -gt 0 ] && [ "$seconds" -ge 5 ]; then
+      left=$((seconds * (total - finished) / finished))
+      left=", about $((left / 60)) min $((left % 60)) s left"
+    fi
+    if [ -t 1 ]; then
+      printf '\r\033[Kbuild: %d of %d%s' "$finished" "$total" "$left"
+      open=yes
+    elif [ "$seconds" -ge $((shown + 30)) ]; then
+      shown=$seconds
+      printf 'build: %d of %d%s\n' "$finished" "$total" "$left"
+    fi
+  done
+  [ $open = no ] || printf '\r\033[K'
+}
+
+# build PRESET: builds a configured preset, with progress; shows errors as they come.
 build() {
-  local jobs
-  jobs=$(nproc)
-  if [ -t 1 ]; then
-    NINJA_STATUS="[%f/%t, %e s] " cmake --build --preset "$1" -j "$jobs"
-  else
-    cmake --build --preset "$1" -j "$jobs" -- --quiet
-  fi
+  NINJA_STATUS='@%f/%t/%e@ ' cmake --build --preset "$1" -j "$(nproc)" | show_progress
 }
 
 # count_host_ranks LIST: the ranks that --hosts A:8,B:8 adds up to.
