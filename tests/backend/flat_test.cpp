@@ -23,7 +23,7 @@ class Flat : public EveryBackend {
   double broken(const std::vector<double>& sums, double before = 0) {
     const DeviceArray<double> doubles(backend(), sums);
     const DeviceArray<double> result(backend(), {before});
-    backend().math().find_broken({doubles.data(), sums.size()}, result.data());
+    backend().math().find_nonfinite({doubles.data(), sums.size()}, result.data());
     return result.get()[0];
   }
   std::vector<double> square_sums(const std::vector<float>& values) {

@@ -184,10 +184,10 @@ class LazyMath final : public FlatMath {
   void convert(Activations to, ConstActivations from, std::size_t count) override {
     queue_.enqueue([=, this] { cpu_->convert(to, from, count); });
   }
-  void find_broken(std::span<const double> sums, double* broken) override {
-    queue_.enqueue([=, this] { cpu_->find_broken(sums, broken); });
+  void find_nonfinite(std::span<const double> sums, double* broken) override {
+    queue_.enqueue([=, this] { cpu_->find_nonfinite(sums, broken); });
   }
-  void square_sums(const float* values, std::size_t count, double* sums, const BrokenCheck& check) override {
+  void square_sums(const float* values, std::size_t count, double* sums, const NonfiniteCheck& check) override {
     queue_.enqueue([=, this] { cpu_->square_sums(values, count, sums, check); });
   }
   void copy(float* to, const float* from, std::size_t count, const double* skip) override {

@@ -422,12 +422,12 @@ class CpuMath final : public FlatMath {
   void convert(Activations to, ConstActivations from, std::size_t count) override {
     cpu_convert(to, from, static_cast<std::int64_t>(count));
   }
-  void find_broken(std::span<const double> sums, double* broken) override {
+  void find_nonfinite(std::span<const double> sums, double* broken) override {
     if (!std::all_of(sums.begin(), sums.end(), [](double sum) { return std::isfinite(sum); })) *broken = 1;
   }
-  void square_sums(const float* values, std::size_t count, double* sums, const BrokenCheck& check) override {
+  void square_sums(const float* values, std::size_t count, double* sums, const NonfiniteCheck& check) override {
     cpu_square_sums(values, count, sums);
-    if (check.broken != nullptr) find_broken(check.sums, check.broken);
+    if (check.broken != nullptr) find_nonfinite(check.sums, check.broken);
   }
   void copy(float* to, const float* from, std::size_t count, const double* skip) override {
     if (skip == nullptr || *skip == 0) std::copy_n(from, count, to);

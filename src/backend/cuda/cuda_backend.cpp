@@ -368,8 +368,10 @@ class CudaMath final : public FlatMath {
   void convert(Activations to, ConstActivations from, std::size_t count) override {
     cuda::convert(stream_, from.element(), from.data(), to.element(), to.data(), static_cast<std::int64_t>(count));
   }
-  void find_broken(std::span<const double> sums, double* broken) override { cuda::find_broken(stream_, sums, broken); }
-  void square_sums(const float* values, std::size_t count, double* sums, const BrokenCheck& check) override {
+  void find_nonfinite(std::span<const double> sums, double* broken) override {
+    cuda::find_nonfinite(stream_, sums, broken);
+  }
+  void square_sums(const float* values, std::size_t count, double* sums, const NonfiniteCheck& check) override {
     cuda::square_sums(stream_, values, count, sums, check);
   }
   void copy(float* to, const float* from, std::size_t count, const double* skip) override {

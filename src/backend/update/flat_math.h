@@ -18,8 +18,8 @@ namespace ddp {
 
 inline constexpr std::size_t kSquareSums = 64;
 
-// Arguments of find_broken().
-struct BrokenCheck {
+// Arguments of find_nonfinite().
+struct NonfiniteCheck {
   std::span<const double> sums = {};
   double* broken = nullptr;  // null: nothing
 };
@@ -39,11 +39,11 @@ class FlatMath {
   // Conversion of fp32 to bfloat16 (rounded) or back.
   virtual void convert(Activations to, ConstActivations from, std::size_t count) = 0;
   // *broken = 1 if any of the sums is non-finite; otherwise it stays as it is.
-  virtual void find_broken(std::span<const double> sums, double* broken) = 0;
+  virtual void find_nonfinite(std::span<const double> sums, double* broken) = 0;
   // Writes kSquareSums sums of squares, each over an equal part of the values, so that their total is the square of the
   // L2 norm; summed in a fixed order. A sum is finite if all values of its part are, as no square of a float overflows in
-  // double precision. Then it does what find_broken() does, on sums that may contain these.
-  virtual void square_sums(const float* values, std::size_t count, double* sums, const BrokenCheck& check) = 0;
+  // double precision. Then it does what find_nonfinite() does, on sums that may contain these.
+  virtual void square_sums(const float* values, std::size_t count, double* sums, const NonfiniteCheck& check) = 0;
   // to[i] = from[i]; does nothing if *skip is not 0 when the work runs. Without `skip` it is always done.
   virtual void copy(float* to, const float* from, std::size_t count, const double* skip) = 0;
   // Moves `slow` towards `fast` by the fraction `rest` of their difference, then sets `fast` to it; `skip` as

@@ -172,7 +172,7 @@ void TrainStep::enqueue_square_sums() {
       continue;
     }
     backend_.math().square_sums(reducer_.gradient() + range.begin, static_cast<std::size_t>(range.size()), sums,
-                                joint_squares_ ? BrokenCheck{} : broken_check());
+                                joint_squares_ ? NonfiniteCheck{} : nonfinite_check());
     sums += kSquareSums;
   }
 }
@@ -186,7 +186,7 @@ void TrainStep::add_square_sums(const Range& range) {
 }
 
 // The losses of this rank are checked too: a loss can overflow although its gradient does not.
-BrokenCheck TrainStep::broken_check() const {
+NonfiniteCheck TrainStep::nonfinite_check() const {
   return {{device(Slot::losses), static_cast<std::size_t>(plan_.shards) + squares_count()}, device(Slot::broken)};
 }
 
@@ -197,7 +197,7 @@ void TrainStep::sum_over_ranks() {
     return;
   }
   sum_message(message_.at<double>(0), summed() + (joint_squares_ ? squares_count() : 0));
-  if (joint_squares_) backend_.math().find_broken(broken_check().sums, broken_check().broken);
+  if (joint_squares_) backend_.math().find_nonfinite(nonfinite_check().sums, nonfinite_check().broken);
 }
 
 // Whether this rank's losses and squares are finite has been marked before, and a mark of any rank stays one in the sum. Only
@@ -207,7 +207,7 @@ void TrainStep::sum_agreement() {
     sum_message(device(Slot::broken), Slot::correct);
     return;
   }
-  backend_.math().find_broken(broken_check().sums, broken_check().broken);
+  backend_.math().find_nonfinite(nonfinite_check().sums, nonfinite_check().broken);
   auto* const squares = message_.at<double>(squares_at());
   agreement_.assign(device(Slot::broken), device(Slot::correct));
   agreement_.insert(agreement_.end(), squares, squares + squares_count());

@@ -225,7 +225,7 @@ class TrainStep {
   std::size_t squares_count() const { return kSquareSums * std::max<std::size_t>(1, square_ranges_); }
   void add_square_sums(const Range& range);
   void enqueue_square_sums();
-  BrokenCheck broken_check() const;
+  NonfiniteCheck nonfinite_check() const;
   void sum_over_ranks();
   void sum_message(double* values, std::size_t count);
   void set_exchange(std::int64_t round, std::int64_t samples);

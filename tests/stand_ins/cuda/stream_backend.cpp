@@ -28,9 +28,9 @@ class StreamRecording final : public Recording {
 
 }  // namespace
 
-void StreamMath::find_broken(std::span<const double> /*sums*/, double* /*broken*/) { no_training(); }
+void StreamMath::find_nonfinite(std::span<const double> /*sums*/, double* /*broken*/) { no_training(); }
 void StreamMath::square_sums(const float* /*values*/, std::size_t /*count*/, double* /*sums*/,
-                             const BrokenCheck& /*check*/) {
+                             const NonfiniteCheck& /*check*/) {
   no_training();
 }
 void StreamMath::copy(float* /*to*/, const float* /*from*/, std::size_t /*count*/, const double* /*skip*/) {

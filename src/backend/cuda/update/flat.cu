@@ -40,16 +40,16 @@ __global__ void copy_row_kernel(const PreviousKernel previous, const __grid_cons
 }
 
 // The calling thread's share of the sums, of which every step-th is its own.
-__device__ void find_broken_from(const double* sums, std::size_t first, std::size_t step, std::size_t count,
-                                 double* broken) {
+__device__ void find_nonfinite_from(const double* sums, std::size_t first, std::size_t step, std::size_t count,
+                                    double* broken) {
   bool found = false;
   for (std::size_t i = first; i < count; i += step) found = found || is_broken(__ldcg(sums + i));
   // All threads write the same value; atomically, to avoid a data race.
   if (found) atomicExch(reinterpret_cast<unsigned long long*>(broken), __double_as_longlong(1.0));
 }
 
-__global__ void find_broken_kernel(const double* sums, std::size_t count, double* broken) {
-  find_broken_from(sums, first_index(), index_step(), count, broken);
+__global__ void find_nonfinite_kernel(const double* sums, std::size_t count, double* broken) {
+  find_nonfinite_from(sums, first_index(), index_step(), count, broken);
 }
 
 // The blocks of a part take turns of four values for each thread, whose sums are added by a tree; the last of them adds
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kSquareThreads)
   }
   if (threadIdx.x == 0) sums[number] = sum;
   if (broken == nullptr || !is_last_block(&square_ticket, kSquareParts)) return;
-  find_broken_from(checked, threadIdx.x, blockDim.x, checked_count, broken);
+  find_nonfinite_from(checked, threadIdx.x, blockDim.x, checked_count, broken);
 }
 
 template <class T>
@@ -171,12 +171,13 @@ void copy_row(cudaStream_t stream, std::span<const TableColumn> columns, TableCu
   launch(stream, std::max(1U, all.blocks()), kThreads, copy_row_kernel, all, cursor);
 }
 
-void find_broken(cudaStream_t stream, std::span<const double> sums, double* broken) {
+void find_nonfinite(cudaStream_t stream, std::span<const double> sums, double* broken) {
   if (sums.empty()) return;
-  launch(stream, blocks_for(sums.size()), kThreads, find_broken_kernel, sums.data(), sums.size(), broken);
+  launch(stream, blocks_for(sums.size()), kThreads, find_nonfinite_kernel, sums.data(), sums.size(), broken);
 }
 
-void square_sums(cudaStream_t stream, const float* values, std::size_t count, double* sums, const BrokenCheck& check) {
+void square_sums(cudaStream_t stream, const float* values, std::size_t count, double* sums,
+                 const NonfiniteCheck& check) {
   // One block for a part with no more values than a block reads at once, which needs no sum over blocks.
   const std::size_t part = (count + 4 * kSquareParts - 1) / (4 * kSquareParts) * 4;
   const unsigned blocks_of_part = part <= kSquareThreads * 4 ? 1 : kMostBlocksOfPart;

@@ -25,9 +25,10 @@ void add(cudaStream_t stream, float* sum, const float* addend, std::size_t count
 void copy(cudaStream_t stream, float* to, const float* from, std::size_t count, const double* skip);
 void pull(cudaStream_t stream, float* slow, float* fast, std::size_t count, float rest, const double* skip);
 void copy_row(cudaStream_t stream, std::span<const TableColumn> columns, TableCursor* cursor);
-void find_broken(cudaStream_t stream, std::span<const double> sums, double* broken);
+void find_nonfinite(cudaStream_t stream, std::span<const double> sums, double* broken);
 // kSquareSums sums of squares, each over an equal part of the values, in a fixed order, and the check of FlatMath.
-void square_sums(cudaStream_t stream, const float* values, std::size_t count, double* sums, const BrokenCheck& check);
+void square_sums(cudaStream_t stream, const float* values, std::size_t count, double* sums,
+                 const NonfiniteCheck& check);
 // Pseudo-random values between -0.5 and 0.5 that depend only on index and seed, to time and to check kernels.
 void fill_random(cudaStream_t stream, Element element, void* data, std::size_t count, std::uint32_t seed);
 // result[0] = the largest |a - b|, infinite if either is NaN, result[1] = the largest |a|.
