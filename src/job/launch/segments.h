@@ -22,7 +22,8 @@ void check_room(const Environment& environment, const std::filesystem::path& fol
 // Removes the segments of this user and host in `folder` that no process has mapped, and returns a line that says how many,
 // empty if none. Does nothing in a container, where the processes that share the folder may be invisible. A segment younger
 // than `settled` seconds may be about to be mapped.
-std::string remove_abandoned_segments(const std::filesystem::path& folder = kSharedMemoryFolder, std::int64_t settled = 2);
+std::string remove_abandoned_segments(const std::filesystem::path& folder = kSharedMemoryFolder,
+                                      std::int64_t settled = 2);
 
 // From now on a bus error while /dev/shm is full ends the process with one line and ExitCode::preflight.
 void explain_bus_errors() noexcept;
