@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <map>
 #include <set>
@@ -12,7 +11,6 @@
 #include "onnx/file/half_weights.h"
 #include "onnx/import.h"
 #include "support/errors.h"
-#include "support/graph_reference.h"
 #include "unit/onnx/model_maker.h"
 
 namespace ddp {
@@ -47,12 +45,6 @@ OnnxModel exported(const ImportedModel& model) {
 }
 
 ImportedModel back(const ImportedModel& model) { return import_onnx_bytes(to_bytes(exported(model)), kFile); }
-
-std::vector<double> outputs_of(const ImportedModel& model) {
-  std::vector<float> image(static_cast<std::size_t>(model.graph.shape(0).elements()));
-  for (std::size_t i = 0; i < image.size(); ++i) image[i] = std::sin(static_cast<float>(i));
-  return GraphReference(model.graph, model.parameters, model.statistics).logits(image);
-}
 
 std::vector<float> twice(float value) { return {value, value}; }
 
@@ -152,10 +144,10 @@ TEST(ImportParameters, NamesMayBeThoseOfOtherValuesOfTheExport) {
   m.output(m.node("Gemm", {m.node("Flatten", {x}), m.random("to_vector.out", {3, 72}), m.random("flatten.out", {3})},
                   {{"transB", std::int64_t{1}}}));
   const ImportedModel model = m.imported();
-  const std::vector<double> wanted = outputs_of(model);
+  const std::vector<double> wanted = logits_of(model);
   const ImportedModel again = back(model);
   EXPECT_EQ(trained_names(again.graph), trained_names(model.graph));
-  EXPECT_EQ(outputs_of(again), wanted);
+  EXPECT_EQ(logits_of(again), wanted);
   EXPECT_THAT(trained_names(again.graph), Contains("input"));
   OnnxModel half = exported(model);
   store_weights_as(half, "FLOAT16", all_names(model.graph));
@@ -197,8 +189,8 @@ TEST(ImportParameters, ConstantsAreNamedAndBuffersComeBack) {
   EXPECT_EQ(again.graph.constants()[1].name, "std");
   EXPECT_EQ(again.graph.constants()[1].values, m.model.initializers.at("std").reals);
   EXPECT_EQ(again.graph.statistics()[0].name, "bn.running_mean");
-  const std::vector<double> wanted = outputs_of(model);
-  const std::vector<double> logits = outputs_of(again);
+  const std::vector<double> wanted = logits_of(model);
+  const std::vector<double> logits = logits_of(again);
   for (std::size_t c = 0; c < 3; ++c) EXPECT_NEAR(logits[c], wanted[c], 1e-5);
 }
 
@@ -247,8 +239,8 @@ TEST(ImportParameters, KindsOfTheNewerExporterDecide) {
   ASSERT_EQ(model.graph.constants().size(), 2U);
   EXPECT_EQ(model.graph.constants()[0].name, "buffer");
   EXPECT_EQ(model.graph.constants()[1].name, "frozen");
-  const std::vector<double> wanted = outputs_of(model);
-  const std::vector<double> logits = outputs_of(back(model));
+  const std::vector<double> wanted = logits_of(model);
+  const std::vector<double> logits = logits_of(back(model));
   for (std::size_t c = 0; c < 3; ++c) EXPECT_NEAR(logits[c], wanted[c], 1e-5);
 }
 

@@ -167,12 +167,6 @@ TEST(ImportOnnx, ChannelsLastModelsComputeTheSame) {
   }
 }
 
-std::vector<double> logits_of(const ImportedModel& model) {
-  std::vector<float> image(static_cast<std::size_t>(model.graph.shape(0).elements()));
-  for (std::size_t i = 0; i < image.size(); ++i) image[i] = std::sin(static_cast<float>(i));
-  return GraphReference(model.graph, model.parameters, model.statistics).logits(image);
-}
-
 // The logits agree up to rounding of the weights to float32, also after an export.
 void expect_same_logits(const ImportedModel& model, const ImportedModel& other) {
   const std::vector<double> wanted = logits_of(other);

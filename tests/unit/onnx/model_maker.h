@@ -6,6 +6,7 @@
 //   ImportedModel model = maker.imported();
 #pragma once
 
+#include <cmath>
 #include <random>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "onnx/file/model.h"
 #include "onnx/import.h"
+#include "support/graph_reference.h"
 
 namespace ddp {
 
@@ -65,5 +67,12 @@ class ModelMaker {
   OnnxModel model;
   std::mt19937 engine{7};
 };
+
+// The logits of a model from a sine as its input, in double precision.
+inline std::vector<double> logits_of(const ImportedModel& model) {
+  std::vector<float> image(static_cast<std::size_t>(model.graph.shape(0).elements()));
+  for (std::size_t i = 0; i < image.size(); ++i) image[i] = std::sin(static_cast<float>(i));
+  return GraphReference(model.graph, model.parameters, model.statistics).logits(image);
+}
 
 }  // namespace ddp
