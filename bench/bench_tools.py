@@ -49,18 +49,26 @@ def utc():
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def cpu_info(key):
+    """What /proc/cpuinfo says of the first core, or "" if it does not know that key."""
+    found = re.search(rf"^{key}\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1] if found else ""
+
+
+def processor_name():
+    """Its name without trade marks: "Intel Xeon Processor"."""
+    return re.sub(r"[(].*?[)]", "", cpu_info("model name")).strip() or platform.machine()
+
+
 def processor():
     """Family and model of the processor, since its name may say neither: "family 25 model 17"."""
-    info = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    numbers = [re.search(rf"^{key}\s*: (\d+)$", info, re.MULTILINE) for key in ("cpu family", "model")]
-    return f"family {numbers[0][1]} model {numbers[1][1]}" if all(numbers) else platform.machine()
+    family, model = cpu_info("cpu family"), cpu_info("model")
+    return f"family {family} model {model}" if family and model else platform.machine()
 
 
 def machine():
     """The processor as the pages of figures name it: "AMD EPYC, family 25 model 17"."""
-    info = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    name = re.search(r"^model name\s*: (.*)$", info, re.MULTILINE)
-    return f"{re.sub(r'[(].*?[)]', '', name[1]).strip() if name else platform.machine()}, {processor()}"
+    return f"{processor_name()}, {processor()}"
 
 
 def keep(file, record):

@@ -47,7 +47,8 @@ def parse():
                         help="PyTorch's implementation of SGD")
     parser.add_argument("--channels-last", choices=["auto", "on", "off"], default="auto")
     parser.add_argument("--threads", type=int, default=1, help="per rank")
-    parser.add_argument("--clock", choices=["wall", "processor"], default="wall", help="processor: of this process, for one rank on a CPU")
+    parser.add_argument("--clock", choices=["wall", "processor"], default="wall",
+                        help="processor: of this process, for one rank on a CPU")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.7, help="length of one repeat")
     args = parser.parse_args()
