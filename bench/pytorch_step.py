@@ -356,7 +356,7 @@ def measure(args):
             "framework": "pytorch", "version": torch.__version__, "model": args.model, "global_batch": global_batch,
             "ranks": ranks, "threads": args.threads, "device": args.device, "mode": args.mode,
             "precision": args.precision,
-            "samples_per_second": round(statistics.median(repeats), 1), "repeats": [round(r, 1) for r in repeats],
+            "samples_per_second": round(statistics.median(repeats), 3), "repeats": [round(r, 3) for r in repeats],
             **candidate.way, "complete": complete,
             "build": [line.strip(" -") for line in build.splitlines() if "MKL" in line or "CPU capability" in line][:3],
         }), flush=True)

@@ -25,7 +25,7 @@ void print_line(const Options& options, std::int64_t global_batch, int ranks, in
   const PhaseTotals& phases = timer.phases();
   fmt::print(
       "{{\"model\":\"{}\",\"precision\":\"{}\",\"global_batch\":{},\"ranks\":{},\"threads\":{},"
-      "\"samples_per_second\":{:.1f},\"step_ms\":{:.4f},\"processor_ms\":{:.4f},\"forward\":{:.3f},\"backward\":{:.3f},"
+      "\"samples_per_second\":{:.3f},\"step_ms\":{:.4f},\"processor_ms\":{:.4f},\"forward\":{:.3f},\"backward\":{:.3f},"
       "\"exposed_communication\":{:.3f},\"optimizer\":{:.3f}}}\n",
       options.model.model, to_string(options.model.precision), global_batch, ranks, threads,
       static_cast<double>(global_batch) / step, step * 1e3, timer.processor_seconds() * 1e3,

@@ -84,7 +84,7 @@ KernelChoice fastest_lanes_conv(const ConvSpec& spec, bool with_amx) {
 }
 
 KernelChoice fastest_onednn_conv(const ConvSpec& spec, Element element = Element::fp32) {
-  constexpr std::array kFormats = {"any", "winograd"};
+  constexpr std::array kFormats = {"any", "winograd", "linear"};
   Trial trial(spec, Layout::nhwc, Layout::nhwc, element);
   OneDnnConvFormats best;
   const ConvSpec alone = without_data_gradient(spec);

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <optional>
+#include <string_view>
+#include <type_traits>
 
 #include "backend/arithmetic.h"
 #include "backend/cpu/onednn/onednn.h"
@@ -15,13 +17,16 @@ using onednn::BoundPrimitive;
 using onednn::Reorder;
 using Tag = memory::format_tag;
 
-// The dimensions of a convolution in oneDNN's form.
+constexpr std::string_view kLinear = "linear";
+
+// The dimensions of a convolution in oneDNN's form: of a linear layer with a row for each position, if the format is that.
 struct Dims {
   memory::dims x, w, b, y, strides, dilates, pad_begin, pad_end;
 
   Tag weights = Tag::oihw;  // PyTorch's order
+  Tag activations = Tag::nhwc;
 
-  explicit Dims(const ConvSpec& s)
+  Dims(const ConvSpec& s, const std::string& format)
       : x{s.batch, s.input.channels, s.input.height, s.input.width},
         w{s.output_channels, s.input.channels, s.window.height, s.window.width},
         b{s.output_channels},
@@ -30,6 +35,13 @@ struct Dims {
         dilates{s.window.dilation.vertical - 1, s.window.dilation.horizontal - 1},
         pad_begin{s.window.padding.top, s.window.padding.left},
         pad_end{s.window.padding.bottom, s.window.padding.right} {
+    if (format == kLinear) {
+      const std::int64_t positions = s.batch * s.input.height * s.input.width;
+      x = {positions, s.input.channels};
+      w = {s.output_channels, s.input.channels};
+      y = {positions, s.output_channels};
+      weights = activations = Tag::ab;
+    }
     if (s.groups == 1) return;
     w = {s.groups, s.output_channels / s.groups, s.input.channels / s.groups, s.window.height, s.window.width};
     weights = Tag::goihw;
@@ -47,18 +59,29 @@ memory::desc values_of(Element element, const memory::dims& dims, Tag tag) {
   return {dims, element == Element::bf16 ? memory::data_type::bf16 : memory::data_type::f32, tag};
 }
 
-dnnl::convolution_forward::primitive_desc describe_forward(const ConvSpec& s, const std::string& name,
-                                                           Element element) {
-  const Dims d(s);
+// The forward direction in a format, with its ReLU (`fused`) or, as a hint for backward, without; `use` takes the
+// description, whose type depends on the format.
+template <class Use>
+auto with_forward(const ConvSpec& s, const std::string& format, Element element, bool fused, Use use) {
+  const Dims d(s, format);
   const auto values = [=](const memory::dims& dims, Tag tag) { return values_of(element, dims, tag); };
   dnnl::primitive_attr attributes = onednn::user_scratchpad();
-  if (s.relu) onednn::append_relu(attributes);
-  const Tag tag = activation_tag(name);
+  if (s.relu && fused) onednn::append_relu(attributes);
   const memory::desc bias = s.bias ? onednn::floats(d.b, Tag::a) : memory::desc();
-  return onednn::describe<dnnl::convolution_forward>(attributes, dnnl::prop_kind::forward_training, algorithm_of(name),
-                                                     values(d.x, tag), values(d.w, Tag::any), bias, values(d.y, tag),
-                                                     d.strides, d.dilates, d.pad_begin, d.pad_end);
+  constexpr auto kTraining = dnnl::prop_kind::forward_training;
+  if (format == kLinear) {
+    return use(onednn::describe<dnnl::inner_product_forward>(attributes, kTraining, values(d.x, Tag::ab),
+                                                             values(d.w, Tag::any), bias, values(d.y, Tag::ab)));
+  }
+  const Tag tag = activation_tag(format);
+  return use(onednn::describe<dnnl::convolution_forward>(attributes, kTraining, algorithm_of(format), values(d.x, tag),
+                                                         values(d.w, Tag::any), bias, values(d.y, tag), d.strides,
+                                                         d.dilates, d.pad_begin, d.pad_end));
 }
+
+template <class Description>
+constexpr bool is_linear =
+    std::is_same_v<std::remove_cvref_t<Description>, dnnl::inner_product_forward::primitive_desc>;
 
 // One direction: its primitive, the surrounding reorders and their offsets in the workspace.
 struct Side {
@@ -74,8 +97,7 @@ struct Side {
 class OneDnnConv final : public Op {
  public:
   OneDnnConv(const ConvSpec& spec, const OneDnnConvFormats& formats, Element element) : spec_(spec), element_(element) {
-    const auto hint = describe_forward(spec, formats.forward, element);
-    build_forward(hint);
+    build_forward(formats.forward);
     build_weights(formats.weights);
     if (spec.input_gradient) build_data(formats.data);
   }
@@ -158,29 +180,45 @@ class OneDnnConv final : public Op {
     return dpre;
   }
 
-  void build_forward(const dnnl::convolution_forward::primitive_desc& d) {
-    const Dims dims(spec_);
-    forward_ = BoundPrimitive(dnnl::convolution_forward(d));
-    forward_.bind(DNNL_ARG_SRC, d.src_desc());
-    forward_.bind(DNNL_ARG_WEIGHTS, d.weights_desc());
-    if (spec_.bias) forward_.bind(DNNL_ARG_BIAS, d.bias_desc());
-    forward_.bind(DNNL_ARG_DST, d.dst_desc());
-    forward_.bind(DNNL_ARG_SCRATCHPAD, d.scratchpad_desc());
-    Workspace& space = forward_space_;
-    forward_x_ = Side(values(dims.x, Tag::nhwc), d.src_desc(), d.src_desc(), space);
-    forward_w_ = Side(onednn::floats(dims.w, dims.weights), d.weights_desc(), d.weights_desc(), space);
-    forward_y_ = Side(d.dst_desc(), values(dims.y, Tag::nhwc), d.dst_desc(), space);
-    forward_scratch_ = space.add<std::byte>(static_cast<std::int64_t>(d.scratchpad_desc().get_size()));
+  void build_forward(const std::string& format) {
+    with_forward(spec_, format, element_, true, [&](const auto& d) {
+      const Dims dims(spec_, format);
+      forward_ = BoundPrimitive(dnnl::primitive(d.get()));
+      forward_.bind(DNNL_ARG_SRC, d.src_desc());
+      forward_.bind(DNNL_ARG_WEIGHTS, d.weights_desc());
+      if (spec_.bias) forward_.bind(DNNL_ARG_BIAS, d.bias_desc());
+      forward_.bind(DNNL_ARG_DST, d.dst_desc());
+      forward_.bind(DNNL_ARG_SCRATCHPAD, d.scratchpad_desc());
+      Workspace& space = forward_space_;
+      forward_x_ = Side(values(dims.x, dims.activations), d.src_desc(), d.src_desc(), space);
+      forward_w_ = Side(onednn::floats(dims.w, dims.weights), d.weights_desc(), d.weights_desc(), space);
+      forward_y_ = Side(d.dst_desc(), values(dims.y, dims.activations), d.dst_desc(), space);
+      forward_scratch_ = space.add<std::byte>(static_cast<std::int64_t>(d.scratchpad_desc().get_size()));
+    });
   }
 
-  void build_weights(const std::string& name) {
-    const Dims s(spec_);
-    const Tag tag = activation_tag(name);
-    const memory::desc bias = spec_.bias ? onednn::floats(s.b, Tag::a) : memory::desc();
-    const auto d = onednn::describe_backward<dnnl::convolution_backward_weights>(
-        describe_forward(plain(), name, element_), onednn::user_scratchpad(), algorithm_of(name), values(s.x, tag),
-        onednn::floats(s.w, Tag::any), bias, values(s.y, tag), s.strides, s.dilates, s.pad_begin, s.pad_end);
-    weights_ = BoundPrimitive(dnnl::convolution_backward_weights(d));
+  void build_weights(const std::string& format) {
+    with_forward(spec_, format, element_, false, [&](const auto& hint) {
+      const Dims s(spec_, format);
+      const memory::desc bias = spec_.bias ? onednn::floats(s.b, Tag::a) : memory::desc();
+      const memory::desc dw = onednn::floats(s.w, Tag::any);
+      if constexpr (is_linear<decltype(hint)>) {
+        bind_weights(onednn::describe_backward<dnnl::inner_product_backward_weights>(
+                         hint, onednn::user_scratchpad(), values(s.x, Tag::ab), dw, bias, values(s.y, Tag::ab)),
+                     s);
+      } else {
+        const Tag tag = activation_tag(format);
+        bind_weights(onednn::describe_backward<dnnl::convolution_backward_weights>(
+                         hint, onednn::user_scratchpad(), algorithm_of(format), values(s.x, tag), dw, bias,
+                         values(s.y, tag), s.strides, s.dilates, s.pad_begin, s.pad_end),
+                     s);
+      }
+    });
+  }
+
+  template <class Description>
+  void bind_weights(const Description& d, const Dims& s) {
+    weights_ = BoundPrimitive(dnnl::primitive(d.get()));
     weights_.bind(DNNL_ARG_SRC, d.src_desc());
     weights_.bind(DNNL_ARG_DIFF_DST, d.diff_dst_desc());
     weights_.bind(DNNL_ARG_DIFF_WEIGHTS, d.diff_weights_desc());
@@ -192,40 +230,46 @@ class OneDnnConv final : public Op {
       active_x_ = space.add<Bf16>(spec_.batch * spec_.input.elements());
       active_dy_ = space.add<Bf16>(spec_.batch * spec_.output().elements());
     }
-    weights_x_ = Side(values(s.x, Tag::nhwc), d.src_desc(), d.src_desc(), space);
-    weights_dy_ = Side(values(s.y, Tag::nhwc), d.diff_dst_desc(), d.diff_dst_desc(), space);
+    weights_x_ = Side(values(s.x, s.activations), d.src_desc(), d.src_desc(), space);
+    weights_dy_ = Side(values(s.y, s.activations), d.diff_dst_desc(), d.diff_dst_desc(), space);
     weights_dw_ = Side(d.diff_weights_desc(), onednn::floats(s.w, s.weights), d.diff_weights_desc(), space);
     scratch_bytes_ = d.scratchpad_desc().get_size();
     backward_scratch_ = space.add<std::byte>(static_cast<std::int64_t>(scratch_bytes_));
   }
 
-  void build_data(const std::string& name) {
-    const Dims s(spec_);
-    const Tag tag = activation_tag(name);
-    const auto d = onednn::describe_backward<dnnl::convolution_backward_data>(
-        describe_forward(plain(), name, element_), onednn::user_scratchpad(), algorithm_of(name), values(s.x, tag),
-        values(s.w, Tag::any), values(s.y, tag), s.strides, s.dilates, s.pad_begin, s.pad_end);
-    data_ = BoundPrimitive(dnnl::convolution_backward_data(d));
+  void build_data(const std::string& format) {
+    with_forward(spec_, format, element_, false, [&](const auto& hint) {
+      const Dims s(spec_, format);
+      const memory::desc w = values(s.w, Tag::any);
+      if constexpr (is_linear<decltype(hint)>) {
+        bind_data(onednn::describe_backward<dnnl::inner_product_backward_data>(
+                      hint, onednn::user_scratchpad(), values(s.x, Tag::ab), w, values(s.y, Tag::ab)),
+                  s);
+      } else {
+        const Tag tag = activation_tag(format);
+        bind_data(onednn::describe_backward<dnnl::convolution_backward_data>(
+                      hint, onednn::user_scratchpad(), algorithm_of(format), values(s.x, tag), w, values(s.y, tag),
+                      s.strides, s.dilates, s.pad_begin, s.pad_end),
+                  s);
+      }
+    });
+  }
+
+  template <class Description>
+  void bind_data(const Description& d, const Dims& s) {
+    data_ = BoundPrimitive(dnnl::primitive(d.get()));
     data_.bind(DNNL_ARG_DIFF_SRC, d.diff_src_desc());
     data_.bind(DNNL_ARG_WEIGHTS, d.weights_desc());
     data_.bind(DNNL_ARG_DIFF_DST, d.diff_dst_desc());
     data_.bind(DNNL_ARG_SCRATCHPAD, d.scratchpad_desc());
     Workspace& space = backward_space_;
-    data_dy_ = Side(values(s.y, Tag::nhwc), d.diff_dst_desc(), d.diff_dst_desc(), space);
+    data_dy_ = Side(values(s.y, s.activations), d.diff_dst_desc(), d.diff_dst_desc(), space);
     data_w_ = Side(onednn::floats(s.w, s.weights), d.weights_desc(), d.weights_desc(), space);
-    data_dx_ = Side(d.diff_src_desc(), values(s.x, Tag::nhwc), d.diff_src_desc(), space);
+    data_dx_ = Side(d.diff_src_desc(), values(s.x, s.activations), d.diff_src_desc(), space);
     // The scratchpads of the two directions are never in use at the same time.
     if (d.scratchpad_desc().get_size() > scratch_bytes_) {
       backward_scratch_ = space.add<std::byte>(static_cast<std::int64_t>(d.scratchpad_desc().get_size()));
     }
-  }
-
-  // The convolution without post-ops, as a hint for the backward directions.
-  ConvSpec plain() const {
-    ConvSpec spec = spec_;
-    spec.relu = false;
-    spec.average_pool = false;
-    return spec;
   }
 
   ConvSpec spec_;
@@ -278,6 +322,8 @@ std::unique_ptr<Op> make_onednn_conv(const ConvSpec& spec, const OneDnnConvForma
   // oneDNN 2.6.3 computes wrong data gradients of 1x1 windows in bf16 from an odd number of channels.
   const bool odd = spec.output_channels / spec.groups % 2 == 1;
   if (element == Element::bf16 && odd && spec.input_gradient) return nullptr;
+  const bool linear = formats.forward == kLinear || formats.data == kLinear || formats.weights == kLinear;
+  if (linear && !(spec.window == square(1) && spec.groups == 1)) return nullptr;
   // oneDNN 2.6.3 computes wrong data gradients with Winograd if the padding of opposite sides differs.
   const bool even =
       spec.window.padding.top == spec.window.padding.bottom && spec.window.padding.left == spec.window.padding.right;
