@@ -46,14 +46,30 @@ std::string tensors_text(const Inputs& inputs) {
   return fmt::format("{} trained, {} constant{}", trained, constant, constant == 0 ? "" : ": " + join(names));
 }
 
+// "resnet18.safetensors, 120 tensors taken, 2 new: fc.weight, fc.bias"; each tensor that is not new is in the file, or reading it
+// fails.
+std::string taken_text(const std::string& file, const Graph& graph, bool new_classifier) {
+  std::size_t taken = graph.statistics().size();
+  std::vector<std::string> added;
+  for (const Parameter& p : graph.parameters()) {
+    if (p.fixed) continue;
+    if (new_classifier && p.layer == graph.classifier()) {
+      added.push_back(p.name);
+    } else {
+      ++taken;
+    }
+  }
+  const std::string text = fmt::format("{}, {} tensors taken", file, taken);
+  return added.empty() ? text : fmt::format("{}, {} new: {}", text, added.size(), join(added));
+}
+
 std::string weights_text(const Job& job, const Inputs& inputs, bool resumed) {
   const ModelOptions& options = job.options.model;
   if (resumed) return "of the checkpoint";
-  if (!options.init_from.empty()) {
-    return options.init_from + (options.new_classifier ? ", but for a new last layer" : "");
-  }
-  if (!inputs.onnx_hash.empty() && options.init == InitKind::model) {
-    return options.model + (options.new_classifier ? ", but for a new last layer" : "");
+  const bool from_model = !inputs.onnx_hash.empty() && options.init == InitKind::model;
+  if (!options.init_from.empty() || from_model) {
+    return taken_text(options.init_from.empty() ? options.model : options.init_from, inputs.graph,
+                      options.new_classifier);
   }
   return fmt::format("random, --init {}, seed {}", to_string(options.init), job.options.optimizer.seed);
 }

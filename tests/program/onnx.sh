@@ -95,6 +95,7 @@ three=(--dataset idx --data-dir three --model moved.onnx --global-batch 20 --epo
 run 2 30 1 "${three[@]}" --output refused
 one_line 'moved.onnx is for images of 1x28x28 in 10 classes, the data set has 1x28x28 in 3; .*--new-classifier if only the classes differ'
 run 0 60 2 "${three[@]}" --new-classifier --output tuned --lr 0
+grep -qE 'weights .*moved.onnx, 6 tensors taken, 2 new: ' "$folder/out" || fail "the header does not count the tensors that were taken"
 run 0 30 1 export --run tuned --to tuned.safetensors
 run 0 30 1 export --run tuned --to tuned.onnx
 run 0 30 1 eval --json "${three[@]}" --run tuned
