@@ -85,8 +85,8 @@ void Reducer::finish() {
     // The communicator names the bucket.
     naming([&] { return step_name() + ", "; }, [&] { sums_.join(); });
     for (const Range& summed : rounded_ranges_) {
-      backend_.math().convert(buffer(0) + summed.begin, rounded_.at<Bf16>(0) + summed.begin,
-                              static_cast<std::size_t>(summed.size()));
+      backend_.math().copy(buffer(0) + summed.begin, rounded_.at<Bf16>(0) + summed.begin,
+                           static_cast<std::size_t>(summed.size()));
     }
     add_kept();
   }
@@ -155,7 +155,7 @@ void Reducer::reduce_next_bucket() {
            add_own_shards(local_shards() - 1, bucket.begin, bucket.end);
            if (config_.bf16) {
              Bf16* const rounded = rounded_.at<Bf16>(0) + bucket.begin;
-             backend_.math().convert(rounded, buffer(0) + bucket.begin, bucket.elements());
+             backend_.math().copy(rounded, buffer(0) + bucket.begin, bucket.elements());
              sums_.all_reduce(rounded, bucket.elements(), start);
            } else {
              for (std::size_t k = 0; k < partials_.size(); ++k) partials_[k] = buffer(k) + bucket.begin;

@@ -365,7 +365,7 @@ void Network::backward_step(int index, const float* parameters, float* gradient)
   for (std::size_t input = 0; input < step.inputs.size(); ++input) {
     const Value& value = values_[step.inputs[input]];
     if (step.aside.at(input) == nullptr || value.dy == nullptr) continue;
-    backend_.math().add_activations(value.dy, step.aside.at(input), elements_of(value));
+    backend_.math().add(value.dy, step.aside.at(input), elements_of(value));
   }
 }
 

@@ -1,7 +1,7 @@
 // Transfers values between tests and a backend's memory.
 //
 //   DeviceArray<double> sums(backend, {1, 2, 3});
-//   backend.math().find_nonfinite({sums.data(), 3}, ...);
+//   backend.math().find_nonfinite({{sums.data(), 3}, ...});
 //   std::vector<double> result = sums.get();
 #pragma once
 

@@ -23,7 +23,7 @@ class Flat : public EveryBackend {
   double broken(const std::vector<double>& sums, double before = 0) {
     const DeviceArray<double> doubles(backend(), sums);
     const DeviceArray<double> result(backend(), {before});
-    backend().math().find_nonfinite({doubles.data(), sums.size()}, result.data());
+    backend().math().find_nonfinite({{doubles.data(), sums.size()}, result.data()});
     return result.get()[0];
   }
   std::vector<double> square_sums(const std::vector<float>& values) {
@@ -164,10 +164,10 @@ void check_rounding(Backend& backend, const std::vector<float>& values, std::uin
                     float (*to_float)(std::uint16_t)) {
   const DeviceArray<float> floats(backend, values);
   const DeviceArray<Half> rounded(backend, std::vector<Half>(values.size()));
-  backend.math().convert(rounded.data(), floats.data(), values.size());
+  backend.math().copy(rounded.data(), floats.data(), values.size());
   const std::vector<Half> bits = rounded.get();
   const DeviceArray<float> back(backend, std::vector<float>(values.size()));
-  backend.math().convert(back.data(), rounded.data(), values.size());
+  backend.math().copy(back.data(), rounded.data(), values.size());
   const std::vector<float> again = back.get();
   for (std::size_t i = 0; i < values.size(); ++i) {
     ASSERT_EQ(bits[i].bits, to_half(values[i])) << values[i];
@@ -196,7 +196,7 @@ TEST_P(Flat, FloatsAreRoundedToFp16AndBack) {
   check_rounding<Fp16>(backend(), values, float_to_half, half_to_float);
   const DeviceArray<float> nan(backend(), {std::nanf("")});
   const DeviceArray<Fp16> rounded(backend(), std::vector<Fp16>(1));
-  backend().math().convert(rounded.data(), nan.data(), 1);
+  backend().math().copy(rounded.data(), nan.data(), 1);
   EXPECT_TRUE(std::isnan(half_to_float(rounded.get()[0].bits)));
 }
 
@@ -211,7 +211,7 @@ TEST_P(Flat, ActivationsAreAdded) {
     addend.set_stored(random_floats(count));
     const std::vector<float> before = sum.stored();
     const std::vector<float> added = addend.stored();
-    backend().math().add_activations(sum.data(), addend.data(), before.size());
+    backend().math().add(sum.data(), addend.data(), before.size());
     const std::vector<float> after = sum.stored();
     for (std::size_t i = 0; i < before.size(); ++i) {
       float expected = 0;

@@ -353,7 +353,7 @@ TEST(StandInLaunches, WeightsOfAllOperatorsAreConvertedAtOnce) {
   EXPECT_EQ(testing::enqueued("kernel") - before, 3U);
   backend->math().convert_weights(from, PackingDirection::unpack);
   for (std::size_t i = 0; i < shapes.size(); ++i) {
-    backend->math().convert(widened[i].data(), ConstActivations(packed[i].data(), Element::bf16), weights[i].size());
+    backend->math().copy(widened[i].data(), ConstActivations(packed[i].data(), Element::bf16), weights[i].size());
     EXPECT_EQ(widened[i].get(), expected[i]) << i;
     EXPECT_EQ(back[i].get(), weights[i]) << i;
   }

@@ -175,22 +175,13 @@ class LazyMath final : public FlatMath {
   void fill_zero(void* device, std::size_t bytes) override {
     queue_.enqueue([=, this] { cpu_->fill_zero(device, bytes); });
   }
-  void add(float* sum, const float* addend, std::size_t count) override {
+  void add(Activations sum, ConstActivations addend, std::size_t count) override {
     queue_.enqueue([=, this] { cpu_->add(sum, addend, count); });
-  }
-  void add_activations(Activations sum, ConstActivations addend, std::size_t count) override {
-    queue_.enqueue([=, this] { cpu_->add_activations(sum, addend, count); });
-  }
-  void convert(Activations to, ConstActivations from, std::size_t count) override {
-    queue_.enqueue([=, this] { cpu_->convert(to, from, count); });
-  }
-  void find_nonfinite(std::span<const double> sums, double* broken) override {
-    queue_.enqueue([=, this] { cpu_->find_nonfinite(sums, broken); });
   }
   void square_sums(const float* values, std::size_t count, double* sums, const NonfiniteCheck& check) override {
     queue_.enqueue([=, this] { cpu_->square_sums(values, count, sums, check); });
   }
-  void copy(float* to, const float* from, std::size_t count, const double* skip) override {
+  void copy(Activations to, ConstActivations from, std::size_t count, const double* skip) override {
     queue_.enqueue([=, this] { cpu_->copy(to, from, count, skip); });
   }
   void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) override {

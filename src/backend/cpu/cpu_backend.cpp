@@ -415,22 +415,22 @@ class CpuMath final : public FlatMath {
   void fill_zero(void* device, std::size_t bytes) override {
     if (bytes > 0) std::memset(device, 0, bytes);
   }
-  void add(float* sum, const float* addend, std::size_t count) override { cpu_add(sum, addend, count); }
-  void add_activations(Activations sum, ConstActivations addend, std::size_t count) override {
+  void add(Activations sum, ConstActivations addend, std::size_t count) override {
     cpu_add_activations(sum, addend, static_cast<std::int64_t>(count));
   }
-  void convert(Activations to, ConstActivations from, std::size_t count) override {
-    cpu_convert(to, from, static_cast<std::int64_t>(count));
-  }
-  void find_nonfinite(std::span<const double> sums, double* broken) override {
-    if (!std::all_of(sums.begin(), sums.end(), [](double sum) { return std::isfinite(sum); })) *broken = 1;
+  void copy(Activations to, ConstActivations from, std::size_t count, const double* skip) override {
+    if (skip != nullptr && *skip != 0) return;
+    if (to.element() == Element::fp32 && from.element() == Element::fp32) {
+      std::copy_n(from.fp32(), count, to.fp32());
+    } else {
+      cpu_convert(to, from, static_cast<std::int64_t>(count));
+    }
   }
   void square_sums(const float* values, std::size_t count, double* sums, const NonfiniteCheck& check) override {
-    cpu_square_sums(values, count, sums);
-    if (check.broken != nullptr) find_nonfinite(check.sums, check.broken);
-  }
-  void copy(float* to, const float* from, std::size_t count, const double* skip) override {
-    if (skip == nullptr || *skip == 0) std::copy_n(from, count, to);
+    if (sums != nullptr) cpu_square_sums(values, count, sums);
+    if (check.broken == nullptr || std::ranges::all_of(check.sums, [](double sum) { return std::isfinite(sum); }))
+      return;
+    *check.broken = 1;
   }
   void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) override {
     if (skip == nullptr || *skip == 0) cpu_pull(slow, fast, count, rest);

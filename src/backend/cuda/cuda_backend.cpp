@@ -359,23 +359,30 @@ class CudaMath final : public FlatMath {
     if (bytes > 0) DDP_CUDA(cudaMemsetAsync(device, 0, bytes, stream_));
   }
 
-  void add(float* sum, const float* addend, std::size_t count) override { cuda::add(stream_, sum, addend, count); }
-  void add_activations(Activations sum, ConstActivations addend, std::size_t count) override {
+  // Activations are aligned to vectors; gradients may begin at any float.
+  void add(Activations sum, ConstActivations addend, std::size_t count) override {
     DDP_ASSERT(sum.element() == addend.element());
-    cuda::add_activations(stream_, sum.element(), Activation::none, sum.data(), addend.data(), sum.data(),
-                          static_cast<std::int64_t>(count));
+    if (sum.element() == Element::fp32 && !(is_aligned(sum.data()) && is_aligned(addend.data()))) {
+      cuda::add(stream_, sum.fp32(), addend.fp32(), count);
+    } else {
+      cuda::add_activations(stream_, sum.element(), Activation::none, sum.data(), addend.data(), sum.data(),
+                            static_cast<std::int64_t>(count));
+    }
   }
-  void convert(Activations to, ConstActivations from, std::size_t count) override {
+  void copy(Activations to, ConstActivations from, std::size_t count, const double* skip) override {
+    if (to.element() == Element::fp32 && from.element() == Element::fp32) {
+      cuda::copy(stream_, to.fp32(), from.fp32(), count, skip);
+      return;
+    }
+    DDP_ASSERT(skip == nullptr);
     cuda::convert(stream_, from.element(), from.data(), to.element(), to.data(), static_cast<std::int64_t>(count));
   }
-  void find_nonfinite(std::span<const double> sums, double* broken) override {
-    cuda::find_nonfinite(stream_, sums, broken);
-  }
   void square_sums(const float* values, std::size_t count, double* sums, const NonfiniteCheck& check) override {
-    cuda::square_sums(stream_, values, count, sums, check);
-  }
-  void copy(float* to, const float* from, std::size_t count, const double* skip) override {
-    cuda::copy(stream_, to, from, count, skip);
+    if (sums != nullptr) {
+      cuda::square_sums(stream_, values, count, sums, check);
+    } else if (check.broken != nullptr) {
+      cuda::find_nonfinite(stream_, check.sums, check.broken);
+    }
   }
   void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) override {
     cuda::pull(stream_, slow, fast, count, rest, skip);

@@ -18,10 +18,10 @@ namespace ddp {
 
 inline constexpr std::size_t kSquareSums = 64;
 
-// Arguments of find_nonfinite().
+// *broken = 1 if any of the sums is non-finite; otherwise it stays as it is.
 struct NonfiniteCheck {
   std::span<const double> sums = {};
-  double* broken = nullptr;  // null: nothing
+  double* broken = nullptr;  // null: no check
 };
 
 class FlatMath {
@@ -32,20 +32,15 @@ class FlatMath {
   virtual ~FlatMath() = default;
 
   virtual void fill_zero(void* device, std::size_t bytes) = 0;
-  // sum[i] += addend[i].
-  virtual void add(float* sum, const float* addend, std::size_t count) = 0;
-  // The same for `count` elements of activations of the same type.
-  virtual void add_activations(Activations sum, ConstActivations addend, std::size_t count) = 0;
-  // Conversion of fp32 to bfloat16 (rounded) or back.
-  virtual void convert(Activations to, ConstActivations from, std::size_t count) = 0;
-  // *broken = 1 if any of the sums is non-finite; otherwise it stays as it is.
-  virtual void find_nonfinite(std::span<const double> sums, double* broken) = 0;
+  // sum[i] += addend[i], both of the same type; in fp32, rounded once.
+  virtual void add(Activations sum, ConstActivations addend, std::size_t count) = 0;
+  // to[i] = from[i], of fp32 or converted (rounded) between fp32 and another type. With `skip`, of fp32 only, it does nothing
+  // if *skip is not 0 when the work runs.
+  virtual void copy(Activations to, ConstActivations from, std::size_t count, const double* skip = nullptr) = 0;
   // Writes kSquareSums sums of squares, each over an equal part of the values, so that their total is the square of the
   // L2 norm; summed in a fixed order. A sum is finite if all values of its part are, as no square of a float overflows in
-  // double precision. Then it does what find_nonfinite() does, on sums that may contain these.
+  // double precision. Then it makes the check, of sums that may contain these. Without `sums` it only makes the check.
   virtual void square_sums(const float* values, std::size_t count, double* sums, const NonfiniteCheck& check) = 0;
-  // to[i] = from[i]; does nothing if *skip is not 0 when the work runs. Without `skip` it is always done.
-  virtual void copy(float* to, const float* from, std::size_t count, const double* skip) = 0;
   // Moves `slow` towards `fast` by the fraction `rest` of their difference, then sets `fast` to it; `skip` as
   // for copy().
   virtual void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) = 0;
@@ -58,6 +53,8 @@ class FlatMath {
   virtual void convert_weights(std::span<const WeightPacking> /*all*/, PackingDirection /*direction*/) {}
   // One optimizer step on all parameters.
   virtual void update(const UpdateArguments& arguments) = 0;
+
+  void find_nonfinite(const NonfiniteCheck& check) { square_sums(nullptr, 0, nullptr, check); }
 };
 
 }  // namespace ddp

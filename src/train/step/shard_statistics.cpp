@@ -90,7 +90,7 @@ void ShardStatistics::keep(const double* skip) {
 
 void ShardStatistics::put_back() {
   if (count_ == 0) return;
-  backend_.math().copy(own_.at<float>(0), kept_.at<float>(0), at(mine_.size()), nullptr);
+  backend_.math().copy(own_.at<float>(0), kept_.at<float>(0), at(mine_.size()));
 }
 
 std::vector<ShardStatistics::Place> ShardStatistics::gather_places(Communicator& ranks) const {

@@ -197,7 +197,7 @@ void TrainStep::sum_over_ranks() {
     return;
   }
   sum_message(message_.at<double>(0), summed() + (joint_squares_ ? squares_count() : 0));
-  if (joint_squares_) backend_.math().find_nonfinite(nonfinite_check().sums, nonfinite_check().broken);
+  if (joint_squares_) backend_.math().find_nonfinite(nonfinite_check());
 }
 
 // Whether this rank's losses and squares are finite has been marked before, and a mark of any rank stays one in the sum. Only
@@ -207,7 +207,7 @@ void TrainStep::sum_agreement() {
     sum_message(device(Slot::broken), Slot::correct);
     return;
   }
-  backend_.math().find_nonfinite(nonfinite_check().sums, nonfinite_check().broken);
+  backend_.math().find_nonfinite(nonfinite_check());
   auto* const squares = message_.at<double>(squares_at());
   agreement_.assign(device(Slot::broken), device(Slot::correct));
   agreement_.insert(agreement_.end(), squares, squares + squares_count());

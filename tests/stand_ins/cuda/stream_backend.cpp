@@ -28,12 +28,8 @@ class StreamRecording final : public Recording {
 
 }  // namespace
 
-void StreamMath::find_nonfinite(std::span<const double> /*sums*/, double* /*broken*/) { no_training(); }
 void StreamMath::square_sums(const float* /*values*/, std::size_t /*count*/, double* /*sums*/,
                              const NonfiniteCheck& /*check*/) {
-  no_training();
-}
-void StreamMath::copy(float* /*to*/, const float* /*from*/, std::size_t /*count*/, const double* /*skip*/) {
   no_training();
 }
 void StreamMath::pull(float* /*slow*/, float* /*fast*/, std::size_t /*count*/, float /*rest*/, const double* /*skip*/) {
@@ -67,17 +63,15 @@ void StreamQueue::download(void* host, const void* device, std::size_t bytes) {
 }
 void StreamMath::fill_zero(void* device, std::size_t bytes) { DDP_CUDA(cudaMemsetAsync(device, 0, bytes, stream_)); }
 
-void StreamMath::add(float* sum, const float* addend, std::size_t count) {
-  enqueue(stream_, "add", [=] {
-    for (std::size_t i = 0; i < count; ++i) sum[i] += addend[i];
+void StreamMath::add(Activations sum, ConstActivations addend, std::size_t count) {
+  enqueue(stream_, "add", [to = sum.fp32(), from = addend.fp32(), count] {
+    for (std::size_t i = 0; i < count; ++i) to[i] += from[i];
   });
 }
 
-void StreamMath::add_activations(Activations sum, ConstActivations addend, std::size_t count) {
-  add(sum.fp32(), addend.fp32(), count);
-}
-
-void StreamMath::convert(Activations to, ConstActivations from, std::size_t count) {
+// What a reducer copies: between fp32 and bf16.
+void StreamMath::copy(Activations to, ConstActivations from, std::size_t count, const double* /*skip*/) {
+  if (to.element() == from.element()) no_training();
   const bool rounds = to.element() == Element::bf16;
   enqueue(stream_, rounds ? "to_bf16" : "from_bf16", [=] {
     for (std::size_t i = 0; i < count; ++i) {

@@ -41,12 +41,9 @@ class StreamMath final : public FlatMath {
   explicit StreamMath(cudaStream_t stream) : stream_(stream) {}
 
   void fill_zero(void* device, std::size_t bytes) override;
-  void add(float* sum, const float* addend, std::size_t count) override;
-  void add_activations(Activations sum, ConstActivations addend, std::size_t count) override;
-  void convert(Activations to, ConstActivations from, std::size_t count) override;
-  void find_nonfinite(std::span<const double> sums, double* broken) override;
+  void add(Activations sum, ConstActivations addend, std::size_t count) override;
+  void copy(Activations to, ConstActivations from, std::size_t count, const double* skip) override;
   void square_sums(const float* values, std::size_t count, double* sums, const NonfiniteCheck& check) override;
-  void copy(float* to, const float* from, std::size_t count, const double* skip) override;
   void pull(float* slow, float* fast, std::size_t count, float rest, const double* skip) override;
   void copy_row(std::span<const TableColumn> columns, TableCursor* cursor) override;
   void update(const UpdateArguments& arguments) override;
