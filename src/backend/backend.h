@@ -1,8 +1,8 @@
-// A backend is one device: its queue of work, its operators, and vector arithmetic on flat buffers.
+// A backend is one device: its memory, its queue of work, its operators, and vector arithmetic on flat buffers.
 //
 //   std::unique_ptr<Backend> backend = make_cpu_backend();
 //   KernelChoice choice = backend->ops().choose(spec, Layout::plain, Layout::lanes16, ChoiceMode::timed);
-//   Memory memory = backend->queue().allocate(bytes, "the activations");
+//   Memory memory = backend->memory().allocate(bytes, "the activations");
 //   backend->math().add(sum, addend, count);
 //
 // Work is executed in the order of the calls: Note [Order of work] in backend/device_queue.h.
@@ -11,7 +11,7 @@
 #include <memory>
 #include <utility>
 
-#include "backend/device_queue.h"
+#include "backend/device_context.h"
 #include "backend/op_factory.h"
 #include "backend/update/flat_math.h"
 #include "base/types/precision.h"
@@ -20,17 +20,19 @@ namespace ddp {
 
 class Backend {
  public:
-  // Operators and arithmetic may use the queue during their lifetime. Tests may pass null for parts that they do not
+  // Operators and arithmetic may use the device during their lifetime. Tests may pass null for parts that they do not
   // use.
-  Backend(std::unique_ptr<DeviceQueue> queue, std::unique_ptr<OpFactory> ops, std::unique_ptr<FlatMath> math)
-      : queue_(std::move(queue)), ops_(std::move(ops)), math_(std::move(math)) {}
+  Backend(std::unique_ptr<DeviceContext> device, std::unique_ptr<OpFactory> ops, std::unique_ptr<FlatMath> math)
+      : device_(std::move(device)), ops_(std::move(ops)), math_(std::move(math)) {}
 
-  DeviceQueue& queue() const { return *queue_; }
+  const DeviceContext& device() const { return *device_; }
+  DeviceMemory& memory() const { return device_->memory(); }
+  DeviceQueue& queue() const { return device_->queue(); }
   OpFactory& ops() const { return *ops_; }
   FlatMath& math() const { return *math_; }
 
  private:
-  std::unique_ptr<DeviceQueue> queue_;
+  std::unique_ptr<DeviceContext> device_;
   std::unique_ptr<OpFactory> ops_;
   std::unique_ptr<FlatMath> math_;
 };

@@ -2,24 +2,25 @@
 
 namespace ddp {
 
-HostMirror::HostMirror(DeviceQueue& queue, float* device, std::size_t count) : queue_(queue), device_(device) {
-  if (queue.on_host()) {
-    values_ = {device, count};
+HostMirror::HostMirror(const DeviceContext& device, float* values, std::size_t count)
+    : queue_(device.queue()), on_device_(values) {
+  if (device.memory().on_host()) {
+    values_ = {values, count};
     return;
   }
-  copy_ = queue.allocate_for_transfer(count * sizeof(float), "the host's copy of the parameters");
+  copy_ = device.memory().allocate_for_transfer(count * sizeof(float), "the host's copy of the parameters");
   values_ = {copy_.at<float>(0), count};
 }
 
 void HostMirror::fetch() {
-  if (queue_.on_host()) return;
-  queue_.download(values_.data(), device_, values_.size_bytes());
+  if (values_.data() == on_device_) return;
+  queue_.download(values_.data(), on_device_, values_.size_bytes());
   queue_.synchronize();
 }
 
 void HostMirror::push() {
-  if (queue_.on_host()) return;
-  queue_.upload(device_, values_.data(), values_.size_bytes());
+  if (values_.data() == on_device_) return;
+  queue_.upload(on_device_, values_.data(), values_.size_bytes());
   queue_.synchronize();
 }
 

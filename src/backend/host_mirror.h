@@ -1,6 +1,6 @@
 // A host copy of a flat buffer in device memory, for checkpoints, broadcasts and initialisation.
 //
-//   HostMirror weights(backend.queue(), device_floats, count);
+//   HostMirror weights(backend.device(), device_floats, count);
 //   initialize(weights.values());
 //   weights.push();                     // to the device
 //   weights.fetch(); save(weights.values());
@@ -11,13 +11,13 @@
 #include <cstddef>
 #include <span>
 
-#include "backend/device_queue.h"
+#include "backend/device_context.h"
 
 namespace ddp {
 
 class HostMirror {
  public:
-  HostMirror(DeviceQueue& queue, float* device, std::size_t count);
+  HostMirror(const DeviceContext& device, float* values, std::size_t count);
 
   std::span<float> values() const { return values_; }
   // Waits for the device's work so far and copies its values to the host.
@@ -27,8 +27,8 @@ class HostMirror {
 
  private:
   DeviceQueue& queue_;
-  float* device_;
-  Memory copy_;
+  float* on_device_;
+  Memory copy_;  // none if device memory is host memory
   std::span<float> values_;
 };
 

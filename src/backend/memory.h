@@ -1,9 +1,9 @@
-// A block of device or host memory, freed with its owner.
+// The memory of a device: blocks of it and of host memory, freed with their owner.
 //
-//   Memory memory = backend.queue().allocate(plan.arena_bytes, "the activations");
+//   Memory memory = backend.memory().allocate(plan.arena_bytes, "the activations");
 //   float* x = memory.at<float>(plan.offset(id));
 //
-// GPU memory may only be accessed by work and copies of the GPU; see DeviceQueue::on_host().
+// GPU memory may only be accessed by work and copies of the GPU; see DeviceMemory::on_host().
 #pragma once
 
 #include <cstddef>
@@ -42,6 +42,24 @@ class Memory {
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
   Release release_;
+};
+
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  virtual ~DeviceMemory() = default;
+
+  // Whether device memory is host memory and calls return when their work is done. Only for helpers that avoid copies
+  // (host_mirror.h, staging.h, comm/sums/staged.cpp); a step is the same on both.
+  virtual bool on_host() const = 0;
+  // Zeroed device memory. Throws Error(out_of_memory) naming `purpose`, a plural such as "the activations".
+  virtual Memory allocate(std::size_t bytes, const std::string& purpose) = 0;
+  // Zeroed host memory for fast copies (page-locked for a GPU).
+  virtual Memory allocate_for_transfer(std::size_t bytes, const std::string& purpose) = 0;
+  // Bytes of device memory that allocate() can still give; 0: unknown.
+  virtual std::size_t available_bytes() const { return 0; }
 };
 
 // Host memory, zeroed and resident when the call returns, on huge pages if available and the block is not small. Throws

@@ -3,7 +3,7 @@
 //   std::shared_ptr<GpuModule> gpus = open_gpu_module();      // throws Error(preflight) that says what is missing
 //   for (const GpuInfo& gpu : gpus->visible()) ...
 //   std::unique_ptr<Backend> backend = gpus->make_backend({.ordinal = local_rank});
-//   std::unique_ptr<DeviceCommunicator> sums = gpus->make_nccl_communicator(ranks, backend->queue());
+//   std::unique_ptr<DeviceCommunicator> sums = gpus->make_nccl_communicator(ranks, backend->device());
 //
 // The module, libddp_cuda.so, is backend/cuda and comm/nccl. It is located beside the program or at DDP_CUDA_MODULE.
 #pragma once
@@ -40,7 +40,8 @@ class GpuModule {
   virtual std::unique_ptr<Backend> make_described_backend(const GpuDescription& gpu,
                                                           const GpuBackendConfig& config) = 0;
   // Collective: NCCL among `ranks`, each with its own GPU.
-  virtual std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, DeviceQueue& queue) = 0;
+  virtual std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks,
+                                                                     const DeviceContext& device) = 0;
   // Records what the GPU executes from now on. Throws Error(preflight) that says why it cannot.
   virtual std::unique_ptr<GpuTrace> start_trace() = 0;
 };

@@ -63,13 +63,14 @@ Matrix multiply(Backend& backend) {
   const Element element = backend.ops().activation_element();
   const std::vector<std::byte> left = encode(kLeftMatrix, element);
   std::vector<std::byte> product(kProduct.size() * bytes_of(element));
-  const Memory x = backend.queue().allocate(left.size(), "the matrices of a check");
-  const Memory y = backend.queue().allocate(product.size(), "the matrices of a check");
-  const Memory weight = backend.queue().allocate(sizeof kRightTransposed, "the matrices of a check");
-  const Memory bias = backend.queue().allocate(2 * sizeof(float), "the matrices of a check");
-  const Memory saved = backend.queue().allocate(std::max<std::size_t>(1, op->saved_bytes()), "the matrices of a check");
+  const Memory x = backend.memory().allocate(left.size(), "the matrices of a check");
+  const Memory y = backend.memory().allocate(product.size(), "the matrices of a check");
+  const Memory weight = backend.memory().allocate(sizeof kRightTransposed, "the matrices of a check");
+  const Memory bias = backend.memory().allocate(2 * sizeof(float), "the matrices of a check");
+  const Memory saved =
+      backend.memory().allocate(std::max<std::size_t>(1, op->saved_bytes()), "the matrices of a check");
   const Memory workspace =
-      backend.queue().allocate(std::max<std::size_t>(1, op->workspace_bytes()), "the matrices of a check");
+      backend.memory().allocate(std::max<std::size_t>(1, op->workspace_bytes()), "the matrices of a check");
   backend.queue().upload(x.data(), left.data(), left.size());
   backend.queue().upload(weight.data(), kRightTransposed.data(), sizeof kRightTransposed);
   op->forward({.x = {x.data(), element},
@@ -99,7 +100,7 @@ class Check {
         ranks_(*ranks.communicator),
         backend_(together(session, [&] { return open_backend(ranks.device); })),
         sums_(or_abort(session, [&] {
-          return open_sums(ranks.device, ranks_, backend_->queue(), SumOrder{}, SingleRank::with_nccl);
+          return open_sums(ranks.device, ranks_, backend_->device(), SumOrder{}, SingleRank::with_nccl);
         })) {}
 
   std::string description() const {
@@ -116,7 +117,7 @@ class Check {
     });
     Matrix sum{};
     or_abort(session_, [&] {
-      const Memory values = backend_->queue().allocate(sizeof mine, "the matrices of a check");
+      const Memory values = backend_->memory().allocate(sizeof mine, "the matrices of a check");
       backend_->queue().upload(values.data(), mine.data(), sizeof mine);
       add_up(values, mine.size());
       backend_->queue().download(sum.data(), values.data(), sizeof sum);
@@ -134,7 +135,7 @@ class Check {
   // A row of the table: verifies and times the sum of `bytes` bytes.
   std::vector<std::string> check_size(std::size_t bytes) {
     const std::size_t count = bytes / sizeof(float);
-    Memory memory = together(session_, [&] { return backend_->queue().allocate(bytes, "the numbers of a check"); });
+    Memory memory = together(session_, [&] { return backend_->memory().allocate(bytes, "the numbers of a check"); });
     std::vector<float> numbers(count);
     for (std::size_t i = 0; i < count; ++i) numbers[i] = number_of(ranks_.rank(), i);
     const std::string what = fmt::format("the sum of {}", format_bytes(bytes));

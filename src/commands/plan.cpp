@@ -24,7 +24,7 @@ namespace {
 void print_estimates(const Device& device, Backend& backend) {
   fmt::print("{}\n", device.note);
   fmt::print("available on it: {}, without what CUDA and its libraries take, about 1 GiB\n",
-             format_bytes(backend.queue().available_bytes()));
+             format_bytes(backend.memory().available_bytes()));
   fmt::print(
       "estimated, since the GPU is not here: forward and backward are not timed; on the GPU itself kernels are timed "
       "and others may be chosen; the workspace of each linear layer is the most that it may be\n");

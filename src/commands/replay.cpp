@@ -124,10 +124,10 @@ Trace compute(const Ranks& ranks, const Options& options, const NonFinite& recor
       plan_of(*backend, stages, source.graph, config, image == full ? state.plan : stored_plan(state, image)));
 
   const auto [flat, statistics] = weights_of(folder, source, recorded.weights_hash);
-  const Memory parameters = backend->queue().allocate(flat.size() * sizeof(float), "the parameters");
+  const Memory parameters = backend->memory().allocate(flat.size() * sizeof(float), "the parameters");
   backend->queue().upload(parameters.data(), flat.data(), flat.size() * sizeof(float));
   const auto samples = static_cast<std::int64_t>(recorded.indices.size());
-  BatchStage stage(backend->queue(),
+  BatchStage stage(backend->device(),
                    {.image_bytes = image.size(), .max_samples = samples, .mixed = !recorded.other_labels.empty()});
   stage.set({recorded.pixels, recorded.labels, samples, recorded.indices, recorded.keys, recorded.other_labels,
              recorded.label_weights},

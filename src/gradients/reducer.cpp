@@ -36,7 +36,7 @@ Reducer::Reducer(Communicator& ranks, Backend& backend, DeviceCommunicator& sums
   const bool rounds = config_.bf16 && rank_count_ > 1;
   // What is summed lies in memory for sums.
   const auto allocate = [&](std::size_t size, bool summed, const char* purpose) {
-    return summed ? sums_.allocate(backend.queue(), size, purpose) : backend.queue().allocate(size, purpose);
+    return summed ? sums_.allocate(backend.memory(), size, purpose) : backend.memory().allocate(size, purpose);
   };
   memory_ = allocate(bytes, !rounds, "the gradients");
   if (rounds) rounded_ranges_ = updated_ranges(config_);
@@ -113,12 +113,12 @@ void Reducer::wait() {
   }
 }
 
-void Reducer::wait_for(std::size_t mark, std::int64_t step) {
+void Reducer::wait_for(DeviceEvent& event, std::int64_t step) {
   if (rank_count_ == 1) {
-    backend_.queue().wait_for(mark);
+    event.wait();
   } else {
     const RankWait wait_scope("the sum of gradients");
-    sums_.wait_for(mark, name_of(step));
+    sums_.wait_for(event, name_of(step));
   }
 }
 

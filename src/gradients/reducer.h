@@ -83,8 +83,8 @@ class Reducer {
   void sum(double* values, std::size_t count);
   // Ends a step: the host waits for all enqueued work; throws any error, naming the step.
   void wait();
-  // Ends step `step`, while later ones may have begun: the host waits for the work before this mark of the queue.
-  void wait_for(std::size_t mark, std::int64_t step);
+  // Ends step `step`, while later ones may have begun: the host waits for the work before this event of the queue.
+  void wait_for(DeviceEvent& event, std::int64_t step);
 
  private:
   bool last_shard() const { return shards_done_ + 1 == local_shards(); }

@@ -109,7 +109,7 @@ void Network::plan_memory() {
 
 void Network::place(const std::vector<Buffers>& values, const std::vector<Buffers>& steps) {
   const bool borrows = config_.lender != nullptr && config_.lender->arena_.bytes() >= memory_.arena_bytes;
-  if (!borrows) arena_ = backend_.queue().allocate(memory_.arena_bytes, "the activations of this batch size");
+  if (!borrows) arena_ = backend_.memory().allocate(memory_.arena_bytes, "the activations of this batch size");
   std::byte* const arena = borrows ? config_.lender->arena_.data() : arena_.data();
   const auto activations = [&](BufferId id) {
     return Activations(arena + memory_.offset(id), backend_.ops().activation_element());

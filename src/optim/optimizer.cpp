@@ -23,7 +23,7 @@ Optimizer::Optimizer(Backend& backend, std::span<const ParameterSegment> segment
   a.settings = settings;
   if (!tables.matrices.empty()) {
     matrices_ = backend.ops().make_matrix_update(tables.matrices);
-    matrix_scratch_ = backend.queue().allocate(matrices_->scratch_bytes(), "the buffers of Muon's iteration");
+    matrix_scratch_ = backend.memory().allocate(matrices_->scratch_bytes(), "the buffers of Muon's iteration");
     a.matrices = matrices_.get();
     a.matrix_scratch = matrix_scratch_.data();
   }
@@ -35,7 +35,7 @@ Optimizer::Optimizer(Backend& backend, std::span<const ParameterSegment> segment
   if (part_.elements == 0) part_.elements = a.count;
   DDP_ASSERT(part_.begin + a.count <= part_.elements);
   const std::size_t bytes_of_state = state_bytes(elements(), settings);
-  if (state_.data() == nullptr) state_ = backend.queue().allocate(bytes_of_state, "the optimizer's buffers");
+  if (state_.data() == nullptr) state_ = backend.memory().allocate(bytes_of_state, "the optimizer's buffers");
   DDP_ASSERT(state_.bytes() == bytes_of_state);
   const std::size_t each = aligned_bytes(elements() * sizeof(float));
   std::size_t used = 0;
@@ -59,7 +59,7 @@ Optimizer::Optimizer(Backend& backend, std::span<const ParameterSegment> segment
   const std::size_t segments_at = place(segment_bytes);
   const std::size_t sums_at = place(sum_bytes);
   const std::size_t ratios_at = place(ratio_bytes);
-  tables_ = backend.queue().allocate(bytes, "the optimizer's tables");
+  tables_ = backend.memory().allocate(bytes, "the optimizer's tables");
   a.numbers = tables_.at<StepNumbers>(numbers_at);
   a.chunks = tables_.at<UpdateChunk>(chunks_at);
   a.chunk_count = static_cast<std::int64_t>(tables.chunks.size());

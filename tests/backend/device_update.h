@@ -63,7 +63,7 @@ struct DeviceUpdate {
     a.skip = skipped.data();
     if (tables.matrices.empty()) return;
     matrices = device.ops().make_matrix_update(tables.matrices);
-    matrix_scratch = device.queue().allocate(matrices->scratch_bytes(), "a test's matrices");
+    matrix_scratch = device.memory().allocate(matrices->scratch_bytes(), "a test's matrices");
     a.matrices = matrices.get();
     a.matrix_scratch = matrix_scratch.data();
   }

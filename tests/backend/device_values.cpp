@@ -27,7 +27,8 @@ DeviceActivation::DeviceActivation(Backend& backend, std::int64_t batch, const S
       batch_(batch),
       shape_(shape),
       layout_(layout),
-      memory_(backend.queue().allocate(elements() * bytes_of(backend.ops().activation_element()), "a test's values")) {}
+      memory_(backend.memory().allocate(elements() * bytes_of(backend.ops().activation_element()), "a test's values")) {
+}
 
 void DeviceActivation::set(const reference::Values& plain, std::int64_t active, float rest) {
   std::vector<float> values(elements(), rest);

@@ -19,7 +19,7 @@ template <class T>
 class DeviceArray {
  public:
   DeviceArray(Backend& backend, const std::vector<T>& values)
-      : backend_(backend), count_(values.size()), memory_(backend.queue().allocate(bytes(), "a test's values")) {
+      : backend_(backend), count_(values.size()), memory_(backend.memory().allocate(bytes(), "a test's values")) {
     set(values);
   }
 

@@ -133,7 +133,7 @@ TEST_P(Flat, SomeValuesAreCopiedToTheHostAtOnce) {
   const DeviceArray<float> from_few(backend(), few);
   const DeviceArray<float> from_many(backend(), many);
   const std::size_t most = many.size() * sizeof(float);
-  const Memory host = backend().queue().allocate_for_transfer(2 * most, "a test's values");
+  const Memory host = backend().memory().allocate_for_transfer(2 * most, "a test's values");
   const std::array<TableColumn, 2> columns = {
       TableColumn{from_few.data(), 0, host.data(), few.size() * sizeof(float)},
       TableColumn{from_many.data(), 0, host.data() + most, most - sizeof(float)}};

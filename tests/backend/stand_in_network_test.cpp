@@ -113,7 +113,7 @@ Outcome run(Backend& backend, const Problem& problem, const LayoutPlan& plan) {
   Network network(backend, problem.graph, {kBatch, problem.image(), scale, shift}, plan);
   const auto device = [&](const auto& host) {
     const std::size_t bytes = host.size() * sizeof(host[0]);
-    Memory memory = backend.queue().allocate(bytes, "the test values");
+    Memory memory = backend.memory().allocate(bytes, "the test values");
     backend.queue().upload(memory.data(), host.data(), bytes);
     backend.queue().synchronize();  // `host` may be a temporary
     return memory;

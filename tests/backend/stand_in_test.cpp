@@ -208,7 +208,7 @@ TEST(StandInChoice, Fp32TakesNoTransformsThatLoseDigits) {
 // The choice does not depend on the available memory.
 TEST(StandInChoice, TheFixedRuleNeedsNoMemory) {
   const auto backend = make_cuda_backend({.memory_limit = stand_in::kContextBytes + cuda::kLaterReserve + 1000});
-  const Memory rest = backend->queue().allocate(backend->queue().available_bytes(), "the test values");
+  const Memory rest = backend->memory().allocate(backend->memory().available_bytes(), "the test values");
   const KernelChoice choice = backend->ops().choose(kSpec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed);
   EXPECT_EQ(cuda::conv_kernels_from_text(choice.kernels, true).forward.text(), "cudnn.11,2:3,13:-1");
 }
@@ -241,7 +241,7 @@ TEST(StandInTiming, WhatCannotBeRecordedIsTimedNonetheless) {
 
 TEST(StandInRecording, KeepsThePriorityOfEachStream) {
   const auto backend = make_cuda_backend({});
-  const Memory memory = backend->queue().allocate(4, "the test values");
+  const Memory memory = backend->memory().allocate(4, "the test values");
   const auto recording = backend->queue().record([&] { backend->math().fill_zero(memory.data(), 4); });
   EXPECT_EQ(testing::instantiation_flags(), cudaGraphInstantiateFlagUseNodePriority);
 }
@@ -306,7 +306,7 @@ TEST(StandInKernels, WeightsArePackedAndUnpacked) {
         }
       }
       const DeviceArray<float> plain(*backend, weights);
-      const Memory moved = backend->queue().allocate(count * bytes_of(element), "the test values");
+      const Memory moved = backend->memory().allocate(count * bytes_of(element), "the test values");
       const DeviceArray<float> widened(*backend, std::vector<float>(count));
       cuda::pack_weights(stream, plain.data() + 1, element, moved.data(), {f.outputs, f.channels, f.taps});
       cuda::convert(stream, element, moved.data(), Element::fp32, widened.data(), size);
@@ -350,12 +350,12 @@ TEST(Moments, AreMergedWithoutLosingSmallDeviations) {
 TEST(StandInMemory, ACapIsKept) {
   constexpr std::size_t kLimit = std::size_t{2} << 30U;
   const auto backend = make_cuda_backend({.memory_limit = kLimit});
-  const std::size_t most = backend->queue().available_bytes();
+  const std::size_t most = backend->memory().available_bytes();
   EXPECT_EQ(most, kLimit - stand_in::kContextBytes - cuda::kLaterReserve);
-  const Memory some = backend->queue().allocate(1000, "the test values");
-  EXPECT_EQ(backend->queue().available_bytes(), most - 1000);
-  EXPECT_THROW(static_cast<void>(backend->queue().allocate(most - 999, "the test values")), Error);
-  EXPECT_EQ(backend->queue().available_bytes(), most - 1000);
+  const Memory some = backend->memory().allocate(1000, "the test values");
+  EXPECT_EQ(backend->memory().available_bytes(), most - 1000);
+  EXPECT_THROW(static_cast<void>(backend->memory().allocate(most - 999, "the test values")), Error);
+  EXPECT_EQ(backend->memory().available_bytes(), most - 1000);
 }
 
 // The driver's count for this process is trusted and queried again.
@@ -364,11 +364,11 @@ TEST(StandInMemory, WhatLibrariesTakeIsMeasured) {
   std::size_t beside = std::size_t{500} << 20U;
   const auto backend =
       make_cuda_backend({.memory_limit = kLimit, .process_bytes = [&] { return beside + testing::allocated_bytes(); }});
-  const Memory some = backend->queue().allocate(1000, "the test values");
-  EXPECT_EQ(backend->queue().available_bytes(), kLimit - beside - cuda::kLaterReserve - 1000);
+  const Memory some = backend->memory().allocate(1000, "the test values");
+  EXPECT_EQ(backend->memory().available_bytes(), kLimit - beside - cuda::kLaterReserve - 1000);
   beside += std::size_t{300} << 20U;
-  EXPECT_EQ(backend->queue().available_bytes(), kLimit - beside - cuda::kLaterReserve - 1000);
-  EXPECT_THROW(static_cast<void>(backend->queue().allocate(kLimit - beside - cuda::kLaterReserve, "the test values")),
+  EXPECT_EQ(backend->memory().available_bytes(), kLimit - beside - cuda::kLaterReserve - 1000);
+  EXPECT_THROW(static_cast<void>(backend->memory().allocate(kLimit - beside - cuda::kLaterReserve, "the test values")),
                Error);
 }
 

@@ -17,20 +17,20 @@ namespace {
 using Work = EveryBackend;
 
 TEST_P(Work, MemoryIsZero) {
-  const Memory memory = backend().queue().allocate(100'003, "the test values");
+  const Memory memory = backend().memory().allocate(100'003, "the test values");
   ASSERT_EQ(memory.bytes(), 100'003U);
   std::vector<std::byte> bytes(memory.bytes(), std::byte{1});
   backend().queue().download(bytes.data(), memory.data(), bytes.size());
   backend().queue().synchronize();
   EXPECT_EQ(bytes, std::vector<std::byte>(bytes.size()));
-  const Memory transfer = backend().queue().allocate_for_transfer(5000, "the test values");
+  const Memory transfer = backend().memory().allocate_for_transfer(5000, "the test values");
   EXPECT_TRUE(std::all_of(transfer.data(), transfer.data() + 5000, [](std::byte b) { return b == std::byte{0}; }));
-  EXPECT_EQ(backend().queue().allocate(0, "nothings").bytes(), 0U);
+  EXPECT_EQ(backend().memory().allocate(0, "nothings").bytes(), 0U);
 }
 
 TEST_P(Work, TooMuchMemoryIsAnErrorThatSaysWhatFor) {
   try {
-    static_cast<void>(backend().queue().allocate(~std::size_t{0} / 2, "the test values"));
+    static_cast<void>(backend().memory().allocate(~std::size_t{0} / 2, "the test values"));
     FAIL() << "this machine has more memory than there is";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::out_of_memory);
@@ -42,7 +42,7 @@ TEST_P(Work, CopiesAndFillsHappenInOrder) {
   std::vector<int> numbers(1000);
   std::iota(numbers.begin(), numbers.end(), 1);
   const std::size_t bytes = numbers.size() * sizeof(int);
-  const Memory memory = backend().queue().allocate(bytes, "the test values");
+  const Memory memory = backend().memory().allocate(bytes, "the test values");
   std::vector<int> before(numbers.size());
   std::vector<int> after(numbers.size());
   backend().queue().upload(memory.data(), numbers.data(), bytes);
@@ -55,31 +55,36 @@ TEST_P(Work, CopiesAndFillsHappenInOrder) {
   EXPECT_EQ(after, numbers);
 }
 
-TEST_P(Work, MarksKeepTheTime) {
+TEST_P(Work, EventsKeepTheTime) {
   const DeviceArray<float> values(backend(), std::vector<float>(1'000'000, 1.0F));
-  backend().queue().mark(0);
+  DeviceQueue& queue = backend().queue();
+  const std::unique_ptr<DeviceEvent> begin = queue.make_event();
+  const std::unique_ptr<DeviceEvent> end = queue.make_event();
+  queue.mark(*begin);
   backend().math().add(values.data(), values.data(), 1'000'000);
-  backend().queue().mark(kMarks - 1);
-  backend().queue().synchronize();
-  EXPECT_GT(backend().queue().seconds_between(0, kMarks - 1), 0);
-  EXPECT_LT(backend().queue().seconds_between(0, kMarks - 1), 10);
+  queue.mark(*end);
+  queue.synchronize();
+  EXPECT_GT(end->seconds_since(*begin), 0);
+  EXPECT_LT(end->seconds_since(*begin), 10);
 }
 
-// A wait for a mark is one for the work before it, whatever is enqueued behind.
-TEST_P(Work, AMarkIsWaitedFor) {
+// A wait for an event is one for the work before it, whatever is enqueued behind.
+TEST_P(Work, AnEventIsWaitedFor) {
+  const std::unique_ptr<DeviceEvent> event = backend().queue().make_event();
+  EXPECT_TRUE(event->reached());  // never marked
   const std::vector<float> ones(1000, 1.0F);
   const DeviceArray<float> sum(backend(), ones);
   std::vector<float> seen(ones.size());
   for (int round = 1; round <= 3; ++round) {
     backend().math().add(sum.data(), sum.data(), ones.size());
     backend().queue().download(seen.data(), sum.data(), seen.size() * sizeof(float));
-    backend().queue().mark(5);
+    backend().queue().mark(*event);
     // More of the same, whose result is not downloaded.
     for (int i = 0; i < 3; ++i) backend().math().add(sum.data(), sum.data(), ones.size());
     if (round == 2) {
-      while (!backend().queue().reached(5)) continue;
+      while (!event->reached()) continue;
     } else {
-      backend().queue().wait_for(5);
+      event->wait();
     }
     EXPECT_EQ(seen.front(), std::exp2(4.0F * static_cast<float>(round) - 3.0F));
     EXPECT_EQ(seen.back(), seen.front());
@@ -96,12 +101,12 @@ TEST_P(Work, UploadsBesideTheQueueAreJoined) {
   const std::vector<float> tens(count, 10.0F);
   const std::vector<float> twenties(count, 20.0F);
   for (int i = 0; i < 5; ++i) backend().math().add(sum.data(), sum.data(), count);
-  backend().queue().upload_beside(first.data(), tens.data(), bytes);
-  backend().queue().join_uploads();
+  backend().device().uploads().upload(first.data(), tens.data(), bytes);
+  backend().device().join_uploads();
   backend().math().add(sum.data(), first.data(), count);
-  backend().queue().upload_beside(second.data(), twenties.data(), bytes);
+  backend().device().uploads().upload(second.data(), twenties.data(), bytes);
   for (int i = 0; i < 3; ++i) backend().math().add(sum.data(), sum.data(), count);
-  backend().queue().join_uploads();
+  backend().device().join_uploads();
   backend().math().add(sum.data(), second.data(), count);
   EXPECT_EQ(sum.get(), std::vector<float>(count, (32.0F + 10.0F) * 8 + 20.0F));
 }
@@ -110,14 +115,16 @@ TEST_P(Work, UploadsBesideTheQueueAreJoined) {
 TEST_P(Work, RecordingsAreReplayed) {
   const DeviceArray<float> sum(backend(), {1, 2, 3});
   const DeviceArray<float> addend(backend(), {10, 20, 30});
+  const std::unique_ptr<DeviceEvent> begin = backend().queue().make_event();
+  const std::unique_ptr<DeviceEvent> end = backend().queue().make_event();
   const auto recording = backend().queue().record([&] {
-    backend().queue().mark(2);
+    backend().queue().mark(*begin);
     backend().math().add(sum.data(), addend.data(), 3);
     backend().math().add(addend.data(), addend.data(), 3);
-    backend().queue().mark(3);
+    backend().queue().mark(*end);
   });
   if (recording == nullptr) {
-    EXPECT_TRUE(backend().queue().on_host()) << "a GPU records";
+    EXPECT_TRUE(backend().memory().on_host()) << "a GPU records";
     return;
   }
   EXPECT_EQ(sum.get(), (std::vector<float>{1, 2, 3}));
@@ -125,7 +132,7 @@ TEST_P(Work, RecordingsAreReplayed) {
   recording->replay();
   EXPECT_EQ(sum.get(), (std::vector<float>{31, 62, 93}));
   EXPECT_EQ(addend.get(), (std::vector<float>{40, 80, 120}));
-  EXPECT_GT(backend().queue().seconds_between(2, 3), 0);
+  EXPECT_GT(end->seconds_since(*begin), 0);
 }
 
 // The backend keeps working after an error during recording.

@@ -12,6 +12,7 @@ namespace ddp::comm_examples {
 
 extern Backend& backend;
 extern DeviceQueue& queue;
+extern const DeviceContext& device;
 extern Communicator& ranks;
 extern std::vector<float> gradient_values;
 extern const std::vector<float*> partials;

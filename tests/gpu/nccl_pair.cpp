@@ -29,8 +29,8 @@ float value_of(int rank, std::size_t index, int step) {
 
 // Compares the sums of each step with those of the host, enqueued individually and replayed from a recording.
 void sum_steps(Communicator& ranks, Backend& backend, DeviceCommunicator& sums) {
-  const Memory values = backend.queue().allocate(kCount * sizeof(float), "the values");
-  const Memory host = backend.queue().allocate_for_transfer(kCount * sizeof(float), "the values");
+  const Memory values = backend.memory().allocate(kCount * sizeof(float), "the values");
+  const Memory host = backend.memory().allocate_for_transfer(kCount * sizeof(float), "the values");
   auto* numbers = host.at<float>(0);
   const auto enqueue = [&] {
     backend.queue().upload(values.data(), host.data(), kCount * sizeof(float));
@@ -66,7 +66,7 @@ void sum_steps(Communicator& ranks, Backend& backend, DeviceCommunicator& sums) 
 int run(MpiSession& session, bool hang) {
   const auto ranks = make_mpi_communicator(kTimeout);
   const std::unique_ptr<Backend> backend = make_cuda_backend({.ordinal = 0});
-  const std::unique_ptr<DeviceCommunicator> sums = make_nccl_communicator(*ranks, backend->queue());
+  const std::unique_ptr<DeviceCommunicator> sums = make_nccl_communicator(*ranks, backend->device());
   or_abort(session, [&] {
     if (hang && ranks->rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(60));
     sum_steps(*ranks, *backend, *sums);

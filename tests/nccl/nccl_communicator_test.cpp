@@ -64,7 +64,7 @@ TEST(Nccl, PartsInPeace) {
   const testing::NcclCounts before = testing::nccl_counts();
   run_as_threads(3, [](Communicator& ranks) {
     testing::Device device = testing::make_nccl_device(ranks);
-    const Memory values = device.backend->queue().allocate(10 * sizeof(float), "the values of a test");
+    const Memory values = device.backend->memory().allocate(10 * sizeof(float), "the values of a test");
     device.sums->all_reduce(values.at<float>(0), 10);
     device.sums.reset();  // without a wait: the destructor waits for pending work
   });

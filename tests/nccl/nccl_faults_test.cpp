@@ -100,7 +100,7 @@ TEST(NcclFaults, ASumThatNeverEndsIsNamedOnAllRanks) {
 TEST(NcclFaults, AMessageThatNeverEndsIsNamed) {
   const std::size_t buckets = testing::model_config(Reduction::ring, true, 2).buckets.size();
   reduce_with(2, {.silent_sum = buckets}, [](Communicator&, const ReducerConfig& config, const ReducerRig& rig) {
-    const Memory message = rig.backend->queue().allocate(sizeof(double), "a message");
+    const Memory message = rig.backend->memory().allocate(sizeof(double), "a message");
     rig.reducer->begin_step(kStep);
     rig.backend->math().fill_zero(rig.reducer->shard_gradient(), config.elements * sizeof(float));
     rig.reducer->shard_done();
@@ -164,21 +164,23 @@ TEST(NcclFaults, AStepInFlightThatNeverEndsIsNamed) {
   reduce_with(2, {.silent_sum = 2 * (buckets + 1) + 1},
               [&](Communicator& ranks, const ReducerConfig& config, const ReducerRig& rig) {
                 DeviceQueue& queue = rig.backend->queue();
-                const Memory message = queue.allocate(sizeof(double), "a message");
+                const Memory message = rig.backend->memory().allocate(sizeof(double), "a message");
                 const auto step = [&] {
                   rig.backend->math().fill_zero(rig.reducer->shard_gradient(), config.elements * sizeof(float));
                   rig.reducer->shard_done();
                   rig.reducer->finish();
                   rig.reducer->sum(message.at<double>(0), 1);
                 };
-                for (std::size_t i = 0; i < 4; ++i) {
+                std::array<std::unique_ptr<DeviceEvent>, 4> ends;
+                for (std::size_t i = 0; i < ends.size(); ++i) {
+                  ends[i] = queue.make_event();
                   rig.reducer->begin_step(kStep - 2 + static_cast<std::int64_t>(i));
                   step();
-                  queue.mark(i);
+                  queue.mark(*ends[i]);
                 }
-                rig.reducer->wait_for(0, kStep - 2);
-                rig.reducer->wait_for(1, kStep - 1);
-                EXPECT_THAT(error_text(ExitCode::rank_lost, [&] { rig.reducer->wait_for(2, kStep); }),
+                rig.reducer->wait_for(*ends[0], kStep - 2);
+                rig.reducer->wait_for(*ends[1], kStep - 1);
+                EXPECT_THAT(error_text(ExitCode::rank_lost, [&] { rig.reducer->wait_for(*ends[2], kStep); }),
                             HasSubstr(fmt::format("step 7, gradient bucket 2 of {}: waited 0.5 s", buckets)));
                 ranks.barrier();
               });
@@ -188,7 +190,7 @@ TEST(NcclFaults, AnErrorOfTheDeviceNamesTheStep) {
   run_as_threads(1, [](Communicator& ranks) {
     const ReducerConfig config = testing::model_config(Reduction::ring, true, 1);
     const ReducerRig rig = testing::make_nccl_reducer(ranks, config);
-    const Memory values = rig.backend->queue().allocate(sizeof(float), "a test");
+    const Memory values = rig.backend->memory().allocate(sizeof(float), "a test");
     testing::break_streams(cudaErrorIllegalAddress);
     EXPECT_THAT(error_text(ExitCode::internal, [&] { rig.sums->wait("step 7"); }),
                 AllOf(HasSubstr("step 7: "), HasSubstr("CUDA: "), HasSubstr("an error on purpose")));

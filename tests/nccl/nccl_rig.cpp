@@ -11,7 +11,7 @@ Device make_nccl_device(Communicator& ranks, NcclFaults faults) {
   // The code under test must detect a silent rank before the stand-in's messages time out.
   messages->set_timeout(60);
   prepare_nccl(std::move(messages), faults);
-  device.sums = make_nccl_communicator(ranks, device.backend->queue());
+  device.sums = make_nccl_communicator(ranks, device.backend->device());
   return device;
 }
 
@@ -21,7 +21,7 @@ ReducerRig make_nccl_reducer(Communicator& ranks, const ReducerConfig& config, N
   rig.backend = std::move(device.backend);
   // NCCL does not support these orders of additions.
   const bool messages = config.algorithm != Reduction::ring;
-  rig.sums = messages ? make_message_communicator(ranks, rig.backend->queue(), {config.algorithm, config.shards})
+  rig.sums = messages ? make_message_communicator(ranks, rig.backend->device(), {config.algorithm, config.shards})
                       : std::move(device.sums);
   rig.reducer = std::make_unique<Reducer>(ranks, *rig.backend, *rig.sums, config);
   return rig;

@@ -58,7 +58,7 @@ void reduces_a_bucket_while_backward_runs(Communicator& ranks) {
 void join_holds_later_work_and_nothing_else(Communicator& ranks) {
   const Device device = make_nccl_device(ranks);
   cudaStream_t stream = stream_of(*device.backend);
-  const Memory values = device.backend->queue().allocate(10 * sizeof(float), "the values of a test");
+  const Memory values = device.backend->memory().allocate(10 * sizeof(float), "the values of a test");
   device.backend->queue().synchronize();
   ranks.barrier();
   std::atomic<bool> before = false;
@@ -122,7 +122,7 @@ void a_recorded_step_is_replayed(Communicator& ranks) {
   const ReducerRig rig = make_nccl_reducer(ranks, config);
   std::vector<float> input(config.elements);
   std::vector<double> message(3);
-  const Memory on_device = rig.backend->queue().allocate(message.size() * sizeof(double), "a message");
+  const Memory on_device = rig.backend->memory().allocate(message.size() * sizeof(double), "a message");
   std::set<float*> gradients;
   const auto step = [&] {
     for (int shard = 0; shard < 2; ++shard) {
@@ -173,14 +173,16 @@ void recorded_steps_are_in_flight_together(Communicator& ranks) {
   const ReducerConfig config = model_config(Reduction::ring, true, ranks.size());
   const ReducerRig rig = make_nccl_reducer(ranks, config);
   DeviceQueue& queue = rig.backend->queue();
-  const Memory on_device = queue.allocate(sizeof(double), "a message");
+  const Memory on_device = rig.backend->memory().allocate(sizeof(double), "a message");
   struct Slot {
     std::vector<float> input, sums;
     std::vector<double> message;
+    std::unique_ptr<DeviceEvent> done;
     std::unique_ptr<Recording> recording;
   };
   std::vector<Slot> slots(3);
   for (Slot& each : slots) {
+    each.done = queue.make_event();
     each.input.resize(config.elements);
     each.sums.resize(config.elements);
     each.message.resize(1);
@@ -215,12 +217,12 @@ void recorded_steps_are_in_flight_together(Communicator& ranks) {
       } else {
         step(slot);
       }
-      queue.mark(place);
+      queue.mark(*slots[place].done);
       ++number;
       continue;
     }
     const std::size_t first = static_cast<std::size_t>(done) % slots.size();
-    rig.reducer->wait_for(first, done);
+    rig.reducer->wait_for(*slots[first].done, done);
     EXPECT_EQ(slots[first].message[0], n * done + n * (n - 1) / 2) << "step " << done;
     for (std::size_t i = 0; i < config.elements; ++i) {
       ASSERT_EQ(slots[first].sums[i], static_cast<float>(n * (static_cast<int>(i % 100) + done) + n * (n - 1) / 2))

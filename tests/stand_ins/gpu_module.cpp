@@ -41,16 +41,16 @@ class WrongOp final : public Op {
   std::unique_ptr<Op> op_;
 };
 
-class StandInQueue final : public HostQueue {
+class StandInMemory final : public HostMemory {
  public:
-  StandInQueue(const GpuInfo& gpu, std::size_t limit) : left_(limit == 0 ? gpu.total_bytes : limit) {}
+  StandInMemory(const GpuInfo& gpu, std::size_t limit) : left_(limit == 0 ? gpu.total_bytes : limit) {}
 
   bool on_host() const override { return false; }
   std::size_t available_bytes() const override { return left_; }
   Memory allocate(std::size_t bytes, const std::string& purpose) override {
     check(!fault_is("memory") && bytes <= left_, ExitCode::out_of_memory, "{} do not fit", purpose);
     left_ -= bytes;
-    return HostQueue::allocate(bytes, purpose);
+    return HostMemory::allocate(bytes, purpose);
   }
 
  private:
@@ -90,7 +90,7 @@ class StandInNccl final : public DeviceCommunicator {
     wrong_ = nullptr;
   }
   void wait(const std::string& what) override { sums_->wait(what); }
-  void wait_for(std::size_t mark, const std::string& what) override { sums_->wait_for(mark, what); }
+  void wait_for(DeviceEvent& event, const std::string& what) override { sums_->wait_for(event, what); }
 
  private:
   std::unique_ptr<DeviceCommunicator> sums_;
@@ -135,16 +135,17 @@ class StandInModule final : public GpuModule {
   }
   std::unique_ptr<Backend> make_backend(const GpuBackendConfig& config) override {
     const GpuInfo gpu = visible().at(static_cast<std::size_t>(config.ordinal));
-    return std::make_unique<Backend>(std::make_unique<StandInQueue>(gpu, config.memory_limit),
+    return std::make_unique<Backend>(make_host_device(std::make_unique<StandInMemory>(gpu, config.memory_limit)),
                                      std::make_unique<StandInOps>(gpu, config.precision), make_cpu_math());
   }
   std::unique_ptr<Backend> make_described_backend(const GpuDescription& gpu, const GpuBackendConfig& config) override {
     const GpuInfo described{.name = gpu.name, .pci_id = "nowhere", .total_bytes = gpu.total_bytes};
-    return std::make_unique<Backend>(std::make_unique<StandInQueue>(described, config.memory_limit),
+    return std::make_unique<Backend>(make_host_device(std::make_unique<StandInMemory>(described, config.memory_limit)),
                                      std::make_unique<StandInOps>(described, config.precision), nullptr);
   }
-  std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, DeviceQueue& queue) override {
-    return std::make_unique<StandInNccl>(make_staged_communicator(ranks, queue));
+  std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks,
+                                                             const DeviceContext& device) override {
+    return std::make_unique<StandInNccl>(make_staged_communicator(ranks, device));
   }
   std::unique_ptr<GpuTrace> start_trace() override {
     check(!fault_is("trace"), ExitCode::preflight, "CUPTI cannot be loaded");

@@ -5,7 +5,7 @@
 //     using OpsInFront::OpsInFront;
 //     std::unique_ptr<Op> make_op(...) override { return spoiled(behind().make_op(...)); }
 //   };
-//   Backend backend(std::make_unique<HostQueue>(), std::make_unique<Wrong>(make_cpu_ops()), make_cpu_math());
+//   Backend backend(make_host_device(), std::make_unique<Wrong>(make_cpu_ops()), make_cpu_math());
 #pragma once
 
 #include <memory>

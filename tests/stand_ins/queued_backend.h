@@ -4,12 +4,11 @@
 //
 //   const std::unique_ptr<Backend> device = make_queued_backend();
 //   device->queue().upload(there, here, bytes);   // `here` must not change until synchronize()
-//   device->queue().mark(0);
-//   device->queue().fill_zero(there, bytes);
-//   device->queue().wait_for(0);                  // now the copy has happened, but nothing after it
+//   device->queue().mark(*event);
+//   device->math().fill_zero(there, bytes);
+//   event->wait();                                // now the copy has happened, but nothing after it
 #pragma once
 
-#include <array>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -22,51 +21,49 @@
 
 #include "backend/backend.h"
 #include "backend/host_queue.h"
+#include "base/clock.h"
 #include "stand_ins/ops_in_front.h"
 
 namespace ddp {
+
+class LazyMemory final : public HostMemory {
+ public:
+  bool on_host() const override { return false; }
+  std::size_t available_bytes() const override { return std::size_t{1} << 40U; }
+};
 
 class LazyQueue final : public HostQueue {
  public:
   using Work = std::function<void()>;
 
-  bool on_host() const override { return false; }
-  std::size_t available_bytes() const override { return std::size_t{1} << 40U; }
+  // `beside`: executes some of its work at random times; null: none.
+  explicit LazyQueue(LazyQueue* beside = nullptr) : beside_(beside) {}
+
   void upload(void* device, const void* host, std::size_t bytes) override { copy(device, host, bytes); }
   void download(void* host, const void* device, std::size_t bytes) override { copy(host, device, bytes); }
-  void upload_beside(void* device, const void* host, std::size_t bytes) override {
-    if (recorded_ != nullptr) throw std::logic_error("an upload beside the queue cannot be recorded");
-    uploads_.emplace_back([=] {
-      if (bytes > 0) std::memcpy(device, host, bytes);
-    });
-    ++uploads_begun_;
-  }
-  void join_uploads() override {
-    if (recorded_ != nullptr) throw std::logic_error("a join of uploads cannot be recorded");
-    enqueue([this, all = uploads_begun_] {
-      while (uploads_done_ < all) upload_next();
-    });
-  }
-  void mark(std::size_t place) override {
+  std::unique_ptr<DeviceEvent> make_event() override { return std::make_unique<LazyEvent>(); }
+  void mark(DeviceEvent& event) override {
+    auto& place = static_cast<LazyEvent&>(event);
     if (recorded_ == nullptr) {
-      ++ahead_.at(place);
+      place.queue = this;
+      ++place.marked;
     } else {
       ++recorded_marks;
     }
-    enqueue([=, this, counted = recorded_ == nullptr] {
-      HostQueue::mark(place);
-      if (counted) --ahead_.at(place);
+    enqueue([&place, counted = recorded_ == nullptr] {
+      place.time = now();
+      if (counted) ++place.done;
+    });
+  }
+  void wait_for(const DeviceEvent& event) override {
+    if (recorded_ != nullptr) throw std::logic_error("a wait for another queue cannot be recorded");
+    const auto& place = static_cast<const LazyEvent&>(event);
+    enqueue([&place, marked = place.marked] {
+      while (place.done < marked) place.queue->execute_next();
     });
   }
   void synchronize() override {
     while (!queue_.empty()) execute_next();
-  }
-  bool reached(std::size_t place) override {
-    if (ahead_.at(place) > 0) execute_next();
-    return ahead_.at(place) == 0;
-  }
-  void wait_for(std::size_t place) override {
-    while (!reached(place)) continue;
   }
   std::unique_ptr<Recording> record(const std::function<void()>& work) override {
     auto recording = std::make_unique<LazyRecording>(*this);
@@ -90,6 +87,23 @@ class LazyQueue final : public HostQueue {
   int replays = 0;
 
  private:
+  struct LazyEvent final : DeviceEvent {
+    bool reached() override {
+      if (done < marked) queue->execute_next();
+      return done == marked;
+    }
+    void wait() override {
+      while (!reached()) continue;
+    }
+    double seconds_since(const DeviceEvent& earlier) const override {
+      return time - static_cast<const LazyEvent&>(earlier).time;
+    }
+
+    LazyQueue* queue = nullptr;
+    int marked = 0;  // how many times, outside recordings
+    int done = 0;
+    double time = 0;
+  };
   struct LazyRecording final : Recording {
     explicit LazyRecording(LazyQueue& owner) : queue(owner) {}
     void replay() override {
@@ -105,24 +119,16 @@ class LazyQueue final : public HostQueue {
       if (bytes > 0) std::memcpy(to, from, bytes);
     });
   }
-  void upload_next() {
-    uploads_.front()();
-    uploads_.pop_front();
-    ++uploads_done_;
-  }
   void execute_next() {
-    while (!uploads_.empty() && random_() % 2 == 0) upload_next();
+    while (beside_ != nullptr && !beside_->queue_.empty() && random_() % 2 == 0) beside_->execute_next();
     const Work work = std::move(queue_.front());
     queue_.pop_front();
     work();
   }
 
   std::deque<Work> queue_;
-  std::deque<Work> uploads_;
-  std::size_t uploads_begun_ = 0;
-  std::size_t uploads_done_ = 0;
+  LazyQueue* beside_;
   std::mt19937 random_{std::random_device{}()};
-  std::array<int, kMarks> ahead_{};  // of each index, marks that were not reached yet
   std::vector<Work>* recorded_ = nullptr;
 };
 
@@ -200,10 +206,12 @@ class LazyMath final : public FlatMath {
 };
 
 inline std::unique_ptr<Backend> make_queued_backend() {
-  auto queue = std::make_unique<LazyQueue>();
+  auto uploads = std::make_unique<LazyQueue>();
+  auto queue = std::make_unique<LazyQueue>(uploads.get());
   auto ops = std::make_unique<LazyOps>(*queue);
   auto math = std::make_unique<LazyMath>(*queue);
-  return std::make_unique<Backend>(std::move(queue), std::move(ops), std::move(math));
+  auto device = std::make_unique<DeviceContext>(std::make_unique<LazyMemory>(), std::move(queue), std::move(uploads));
+  return std::make_unique<Backend>(std::move(device), std::move(ops), std::move(math));
 }
 
 }  // namespace ddp

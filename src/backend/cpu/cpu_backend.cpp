@@ -455,7 +455,7 @@ std::unique_ptr<OpFactory> make_cpu_ops(Precision precision) {
 std::unique_ptr<FlatMath> make_cpu_math() { return std::make_unique<CpuMath>(); }
 
 std::unique_ptr<Backend> make_cpu_backend(Precision precision) {
-  return std::make_unique<Backend>(std::make_unique<HostQueue>(), make_cpu_ops(precision), make_cpu_math());
+  return std::make_unique<Backend>(make_host_device(), make_cpu_ops(precision), make_cpu_math());
 }
 
 }  // namespace ddp

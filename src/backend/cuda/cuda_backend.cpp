@@ -1,7 +1,6 @@
 #include "backend/cuda/cuda_backend.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -62,25 +61,24 @@ class CudaRecording final : public Recording {
   cudaStream_t stream_;
 };
 
-class CudaQueue final : public DeviceQueue {
+class CudaMemory final : public DeviceMemory {
  public:
-  explicit CudaQueue(const GpuBackendConfig& config)
+  // For the GPU in use; blocks are zeroed on the stream.
+  CudaMemory(const GpuBackendConfig& config, cudaStream_t stream)
       : process_bytes_(config.process_bytes),
-        properties_(take_gpu(config)),
-        budget_(std::make_shared<MemoryBudget>(total_bytes(), config.memory_fraction, config.memory_limit)) {}
+        budget_(std::make_shared<MemoryBudget>(total_bytes(), config.memory_fraction, config.memory_limit)),
+        stream_(stream) {}
 
   // Called after the libraries have allocated their memory. A build without code for this GPU fails here, before any
   // data is read.
-  void measure_memory() {
+  void measure(const cudaDeviceProp& gpu) {
     budget_->set_reserve(0);  // until it can be measured
     const Memory probe = allocate(sizeof(float), "the first floats");
-    fill_random(stream_.get(), Element::fp32, probe.data(), 1, 0);
-    synchronize();
-    let_kernels_start_early();
+    fill_random(stream_, Element::fp32, probe.data(), 1, 0);
+    DDP_CUDA(cudaStreamSynchronize(stream_));
+    let_kernels_start_early(gpu);
     measure_reserve();
   }
-  const cudaDeviceProp& properties() const { return properties_; }
-  cudaStream_t stream() const { return stream_.get(); }
 
   bool on_host() const override { return false; }
   Memory allocate(std::size_t bytes, const std::string& purpose) override {
@@ -98,8 +96,8 @@ class CudaQueue final : public DeviceQueue {
       static_cast<void>(cudaFree(device));
       budget->give_back(bytes);
     });
-    DDP_CUDA(cudaMemsetAsync(data, 0, bytes, stream_.get()));
-    synchronize();
+    DDP_CUDA(cudaMemsetAsync(data, 0, bytes, stream_));
+    DDP_CUDA(cudaStreamSynchronize(stream_));
     return memory;
   }
 
@@ -124,39 +122,82 @@ class CudaQueue final : public DeviceQueue {
     return std::min(budget_->left(), free_bytes());
   }
 
+ private:
+  // Compute capability 9.0 has it; DDP_EARLY_KERNELS=off leaves it out.
+  void let_kernels_start_early(const cudaDeviceProp& gpu) {
+    const char* wanted = std::getenv("DDP_EARLY_KERNELS");
+    if (gpu.major < 9 || (wanted != nullptr && std::string_view(wanted) == "off")) return;
+    const Memory memory = allocate(kEarlyLaunchBytes, "a trial of kernels");
+    const std::string failure = try_early_launch(stream_, memory.data());
+    if (failure.empty()) return;
+    log_warning("kernels do not start early on this GPU ({}); steps of many small kernels take a little longer",
+                failure);
+  }
+  static std::size_t total_bytes() {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    DDP_CUDA(cudaMemGetInfo(&free, &total));
+    return total;
+  }
+  static std::size_t free_bytes() {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    DDP_CUDA(cudaMemGetInfo(&free, &total));
+    return free;
+  }
+  // Measured again: more code has been loaded since the start, and NCCL has allocated its buffers.
+  void measure_reserve() const {
+    if (!budget_->capped()) return;
+    const std::optional<std::size_t> counted = process_bytes_ ? process_bytes_() : std::nullopt;
+    budget_->set_reserve(runtime_reserve(counted, total_bytes() - free_bytes(), budget_->held()));
+  }
+
+  std::function<std::optional<std::size_t>()> process_bytes_;
+  std::shared_ptr<MemoryBudget> budget_;
+  cudaStream_t stream_;
+};
+
+class CudaEvent final : public DeviceEvent {
+ public:
+  bool reached() override {
+    const cudaError_t state = cudaEventQuery(event_.get());
+    if (state == cudaErrorNotReady) return false;
+    DDP_CUDA(state);
+    return true;
+  }
+  void wait() override { DDP_CUDA(cudaEventSynchronize(event_.get())); }
+  double seconds_since(const DeviceEvent& earlier) const override {
+    float milliseconds = 0;
+    DDP_CUDA(cudaEventElapsedTime(&milliseconds, handle_of(earlier), event_.get()));
+    return static_cast<double>(milliseconds) / 1000;
+  }
+  static cudaEvent_t handle_of(const DeviceEvent& event) { return static_cast<const CudaEvent&>(event).event_.get(); }
+
+ private:
+  Event event_;
+};
+
+class CudaQueue final : public DeviceQueue {
+ public:
+  cudaStream_t stream() const { return stream_.get(); }
+
   void upload(void* device, const void* host, std::size_t bytes) override {
     copy(device, host, bytes, cudaMemcpyHostToDevice);
   }
   void download(void* host, const void* device, std::size_t bytes) override {
     copy(host, device, bytes, cudaMemcpyDeviceToHost);
   }
-  void upload_beside(void* device, const void* host, std::size_t bytes) override {
-    DDP_ASSERT(!recording_);
-    if (bytes > 0) DDP_CUDA(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, uploads_.get()));
-  }
-  void join_uploads() override {
-    DDP_ASSERT(!recording_);
-    DDP_CUDA(cudaEventRecordWithFlags(uploaded_.get(), uploads_.get(), cudaEventRecordDefault));
-    DDP_CUDA(cudaStreamWaitEvent(stream_.get(), uploaded_.get()));
-  }
-  void mark(std::size_t place) override {
+  std::unique_ptr<DeviceEvent> make_event() override { return std::make_unique<CudaEvent>(); }
+  void mark(DeviceEvent& event) override {
     // During capture the event must be external, so that its time can be queried.
     const unsigned flags = recording_ ? cudaEventRecordExternal : cudaEventRecordDefault;
-    DDP_CUDA(cudaEventRecordWithFlags(marks_.at(place).get(), stream_.get(), flags));
+    DDP_CUDA(cudaEventRecordWithFlags(CudaEvent::handle_of(event), stream_.get(), flags));
+  }
+  void wait_for(const DeviceEvent& event) override {
+    DDP_ASSERT(!recording_);
+    DDP_CUDA(cudaStreamWaitEvent(stream_.get(), CudaEvent::handle_of(event)));
   }
   void synchronize() override { DDP_CUDA(cudaStreamSynchronize(stream_.get())); }
-  bool reached(std::size_t place) override {
-    const cudaError_t state = cudaEventQuery(marks_.at(place).get());
-    if (state == cudaErrorNotReady) return false;
-    DDP_CUDA(state);
-    return true;
-  }
-  void wait_for(std::size_t place) override { DDP_CUDA(cudaEventSynchronize(marks_.at(place).get())); }
-  double seconds_between(std::size_t from, std::size_t to) const override {
-    float milliseconds = 0;
-    DDP_CUDA(cudaEventElapsedTime(&milliseconds, marks_.at(from).get(), marks_.at(to).get()));
-    return static_cast<double>(milliseconds) / 1000;
-  }
 
   // Other threads may use CUDA meanwhile, and libraries may load code, so the capture mode is the most permissive.
   std::unique_ptr<Recording> record(const std::function<void()>& enqueue) override {
@@ -184,75 +225,44 @@ class CudaQueue final : public DeviceQueue {
   void* native_stream() override { return stream_.get(); }
 
  private:
-  // Compute capability 9.0 has it; DDP_EARLY_KERNELS=off leaves it out.
-  void let_kernels_start_early() {
-    const char* wanted = std::getenv("DDP_EARLY_KERNELS");
-    if (properties_.major < 9 || (wanted != nullptr && std::string_view(wanted) == "off")) return;
-    const Memory memory = allocate(kEarlyLaunchBytes, "a trial of kernels");
-    const std::string failure = try_early_launch(stream_.get(), memory.data());
-    if (failure.empty()) return;
-    log_warning("kernels do not start early on this GPU ({}); steps of many small kernels take a little longer",
-                failure);
-  }
-  static std::size_t total_bytes() {
-    std::size_t free = 0;
-    std::size_t total = 0;
-    DDP_CUDA(cudaMemGetInfo(&free, &total));
-    return total;
-  }
-  static std::size_t free_bytes() {
-    std::size_t free = 0;
-    std::size_t total = 0;
-    DDP_CUDA(cudaMemGetInfo(&free, &total));
-    return free;
-  }
-  // Measured again: more code has been loaded since the start, and NCCL has allocated its buffers.
-  void measure_reserve() const {
-    if (!budget_->capped()) return;
-    const std::optional<std::size_t> counted = process_bytes_ ? process_bytes_() : std::nullopt;
-    budget_->set_reserve(runtime_reserve(counted, total_bytes() - free_bytes(), budget_->held()));
-  }
   void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
     if (bytes > 0) DDP_CUDA(cudaMemcpyAsync(to, from, bytes, kind, stream_.get()));
   }
 
-  std::function<std::optional<std::size_t>()> process_bytes_;
-  // In this order: the GPU is selected before anything else is created.
-  cudaDeviceProp properties_;
-  std::shared_ptr<MemoryBudget> budget_;
   Stream stream_;
-  Stream uploads_;  // beside it
-  Event uploaded_;
-  std::array<Event, kMarks> marks_;
   bool recording_ = false;
 };
 
+cudaStream_t stream_of(const DeviceContext& device) {
+  return static_cast<cudaStream_t>(device.queue().native_stream());
+}
+
 class CudaOps final : public OpFactory {
  public:
-  CudaOps(CudaQueue& queue, const GpuBackendConfig& config)
-      : queue_(queue),
-        cudnn_(queue.stream()),
-        context_{.stream = queue.stream(),
+  CudaOps(const DeviceContext& device, const cudaDeviceProp& gpu, const GpuBackendConfig& config)
+      : device_(device),
+        gpu_(gpu),
+        cudnn_(stream_of(device)),
+        context_{.stream = stream_of(device),
                  .cudnn = cudnn_.get(),
                  .cublas = cublas_.get(),
                  .precision = config.precision,
                  .deterministic = config.deterministic,
-                 .cache_bytes = static_cast<std::size_t>(queue.properties().l2CacheSize),
-                 .shared_bytes = queue.properties().sharedMemPerBlockOptin} {}
+                 .cache_bytes = static_cast<std::size_t>(gpu.l2CacheSize),
+                 .shared_bytes = gpu.sharedMemPerBlockOptin} {}
 
   std::string description() const override {
     int runtime = 0;
     DDP_CUDA(cudaRuntimeGetVersion(&runtime));
-    return fmt::format("{}, {}, CUDA {}, cuDNN {}", queue_.properties().name, name_of(context_.precision),
-                       cuda_version_text(runtime), cudnn_version_text());
+    return fmt::format("{}, {}, CUDA {}, cuDNN {}", gpu_.name, name_of(context_.precision), cuda_version_text(runtime),
+                       cudnn_version_text());
   }
 
   std::string fingerprint() const override {
     int runtime = 0;
     DDP_CUDA(cudaRuntimeGetVersion(&runtime));
-    return fmt::format("cuda {} sm{}{} {} multiprocessors {}{} cuda-{} cudnn-{} cublaslt-{} kernels-{}",
-                       queue_.properties().name, queue_.properties().major, queue_.properties().minor,
-                       queue_.properties().multiProcessorCount, name_of(context_.precision),
+    return fmt::format("cuda {} sm{}{} {} multiprocessors {}{} cuda-{} cudnn-{} cublaslt-{} kernels-{}", gpu_.name,
+                       gpu_.major, gpu_.minor, gpu_.multiProcessorCount, name_of(context_.precision),
                        context_.deterministic ? " deterministic" : "", runtime, cudnnGetVersion(), cublasLtGetVersion(),
                        cuda_source_hash());
   }
@@ -260,8 +270,8 @@ class CudaOps final : public OpFactory {
   std::string arithmetic() const override {
     int runtime = 0;
     DDP_CUDA(cudaRuntimeGetVersion(&runtime));
-    return fmt::format("kernels for sm_{}{}, CUDA {}, cuDNN {} and cuBLASLt {}", queue_.properties().major,
-                       queue_.properties().minor, runtime, cudnnGetVersion(), cublasLtGetVersion());
+    return fmt::format("kernels for sm_{}{}, CUDA {}, cuDNN {} and cuBLASLt {}", gpu_.major, gpu_.minor, runtime,
+                       cudnnGetVersion(), cublasLtGetVersion());
   }
 
   bool supports(const OpSpec& spec, Layout x, Layout y) const override { return has_op(context_, spec, x, y); }
@@ -271,22 +281,22 @@ class CudaOps final : public OpFactory {
     const bool timed = mode == ChoiceMode::timed;
     const auto* conv = std::get_if<ConvSpec>(&spec);
     const auto priced = [&](const std::string& kernels) {
-      const double seconds = timed ? op_seconds(queue_, context_, {&spec, 1}, *make_op(spec, x, y, kernels))
+      const double seconds = timed ? op_seconds(device_, context_, {&spec, 1}, *make_op(spec, x, y, kernels))
                                    : guessed_seconds({&spec, 1}, context_);
       return KernelChoice{.kernels = kernels, .seconds = seconds};
     };
     if (const auto* transposed = std::get_if<ConvTransposeSpec>(&spec)) {
       const ConvSpec mirror = transposed->mirror();
-      return priced(
-          to_text(timed ? fastest_conv_kernels(queue_, context_, mirror) : first_conv_kernels(queue_, context_, mirror),
-                  mirror.input_gradient));
+      return priced(to_text(
+          timed ? fastest_conv_kernels(device_, context_, mirror) : first_conv_kernels(device_, context_, mirror),
+          mirror.input_gradient));
     }
     const char* by_rule = timed ? nullptr : own_by_rule(context_, spec);
     if (by_rule != nullptr) return priced(by_rule);
     // Own kernels in fp32 only where they have computed what a library does.
     const auto trusted = [&](const std::string& own, const std::string& library) {
       if (context_.element() == Element::bf16) return true;
-      return timed && agrees_with_library(queue_, context_, spec, own, library);
+      return timed && agrees_with_library(device_, context_, spec, own, library);
     };
     if (mma_only(spec, x)) {
       return trusted(kMmaKernels, "") ? priced(kMmaKernels) : KernelChoice{.kernels = kMmaKernels, .seconds = kNever};
@@ -294,7 +304,7 @@ class CudaOps final : public OpFactory {
     const auto libraries = [&]() -> std::string {
       if (conv == nullptr) return "";
       return to_text(
-          timed ? fastest_conv_kernels(queue_, context_, *conv) : first_conv_kernels(queue_, context_, *conv),
+          timed ? fastest_conv_kernels(device_, context_, *conv) : first_conv_kernels(device_, context_, *conv),
           conv->input_gradient);
     };
     KernelChoice choice = priced(libraries());
@@ -324,8 +334,8 @@ class CudaOps final : public OpFactory {
   bool expects_gain(std::span<const OpSpec> /*specs*/) const override { return false; }
   double joined_seconds(std::span<const OpSpec> specs, Layout layout) override {
     const std::unique_ptr<Op> op = join(specs, layout, {});
-    if (!agrees_with_separate(queue_, context_, specs, *op)) return std::numeric_limits<double>::infinity();
-    return op_seconds(queue_, context_, specs, *op);
+    if (!agrees_with_separate(device_, context_, specs, *op)) return std::numeric_limits<double>::infinity();
+    return op_seconds(device_, context_, specs, *op);
   }
 
   bool takes_bias_into_norm() const override { return true; }
@@ -345,7 +355,8 @@ class CudaOps final : public OpFactory {
   }
 
  private:
-  CudaQueue& queue_;
+  const DeviceContext& device_;
+  cudaDeviceProp gpu_;
   CudnnHandle cudnn_;
   CublasLtHandle cublas_;
   CudaContext context_;
@@ -353,7 +364,8 @@ class CudaOps final : public OpFactory {
 
 class CudaMath final : public FlatMath {
  public:
-  CudaMath(const CudaQueue& queue, Precision precision) : stream_(queue.stream()), element_(element_of(precision)) {}
+  CudaMath(const DeviceContext& device, Precision precision)
+      : stream_(stream_of(device)), element_(element_of(precision)) {}
 
   void fill_zero(void* device, std::size_t bytes) override {
     if (bytes > 0) DDP_CUDA(cudaMemsetAsync(device, 0, bytes, stream_));
@@ -409,11 +421,16 @@ class CudaMath final : public FlatMath {
 }  // namespace cuda
 
 std::unique_ptr<Backend> make_cuda_backend(const GpuBackendConfig& config) {
-  auto queue = std::make_unique<cuda::CudaQueue>(config);
-  auto ops = std::make_unique<cuda::CudaOps>(*queue, config);
-  auto math = std::make_unique<cuda::CudaMath>(*queue, config.precision);
-  queue->measure_memory();
-  return std::make_unique<Backend>(std::move(queue), std::move(ops), std::move(math));
+  const cudaDeviceProp gpu = cuda::take_gpu(config);  // before anything else is created
+  auto queue = std::make_unique<cuda::CudaQueue>();
+  auto owned_memory = std::make_unique<cuda::CudaMemory>(config, queue->stream());
+  cuda::CudaMemory& memory = *owned_memory;
+  auto device =
+      std::make_unique<DeviceContext>(std::move(owned_memory), std::move(queue), std::make_unique<cuda::CudaQueue>());
+  auto ops = std::make_unique<cuda::CudaOps>(*device, gpu, config);
+  auto math = std::make_unique<cuda::CudaMath>(*device, config.precision);
+  memory.measure(gpu);
+  return std::make_unique<Backend>(std::move(device), std::move(ops), std::move(math));
 }
 
 }  // namespace ddp

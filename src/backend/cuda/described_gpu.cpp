@@ -47,9 +47,9 @@ std::size_t usable_bytes(const GpuDescription& gpu, const GpuBackendConfig& conf
 }
 
 // There is no memory behind it.
-class DescribedQueue final : public HostQueue {
+class DescribedMemory final : public HostMemory {
  public:
-  explicit DescribedQueue(std::size_t bytes) : bytes_(bytes) {}
+  explicit DescribedMemory(std::size_t bytes) : bytes_(bytes) {}
   bool on_host() const override { return false; }
   std::size_t available_bytes() const override { return bytes_; }
   Memory allocate(std::size_t /*bytes*/, const std::string& purpose) override { return refuse(purpose); }
@@ -174,8 +174,8 @@ void check_has_kernels(std::string_view architectures, const std::string& gpu, i
 
 std::unique_ptr<Backend> make_described_cuda_backend(const GpuDescription& gpu, const GpuBackendConfig& config) {
   auto ops = std::make_unique<cuda::DescribedOps>(gpu, config);
-  return std::make_unique<Backend>(std::make_unique<cuda::DescribedQueue>(cuda::usable_bytes(gpu, config)),
-                                   std::move(ops), nullptr);
+  auto memory = std::make_unique<cuda::DescribedMemory>(cuda::usable_bytes(gpu, config));
+  return std::make_unique<Backend>(make_host_device(std::move(memory)), std::move(ops), nullptr);
 }
 
 }  // namespace ddp

@@ -2,7 +2,7 @@
 //
 //   const std::vector<UpdateMatrix> shapes = {{0, 16, 150}};   // segment 0 is a matrix of 16 x 150
 //   std::unique_ptr<MatrixUpdate> matrices = backend.ops().make_matrix_update(shapes);
-//   const Memory scratch = backend.queue().allocate(matrices->scratch_bytes(), "the update of matrices");
+//   const Memory scratch = backend.memory().allocate(matrices->scratch_bytes(), "the update of matrices");
 //   UpdateArguments update = arguments;
 //   update.matrices = matrices.get();
 //   update.matrix_scratch = scratch.data();

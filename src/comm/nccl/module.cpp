@@ -18,8 +18,9 @@ class CudaModule final : public GpuModule {
   std::unique_ptr<Backend> make_described_backend(const GpuDescription& gpu, const GpuBackendConfig& config) override {
     return make_described_cuda_backend(gpu, config);
   }
-  std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, DeviceQueue& queue) override {
-    return ddp::make_nccl_communicator(ranks, queue);
+  std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks,
+                                                             const DeviceContext& device) override {
+    return ddp::make_nccl_communicator(ranks, device);
   }
   std::unique_ptr<GpuTrace> start_trace() override { return cuda::start_cupti_trace(); }
 };

@@ -54,21 +54,21 @@ bool is_idle(cudaStream_t stream) {
 
 class NcclCommunicator final : public DeviceCommunicator {
  public:
-  NcclCommunicator(Communicator& ranks, DeviceQueue& queue)
+  NcclCommunicator(Communicator& ranks, const DeviceContext& device)
       : size_(ranks.size()),
         timeout_(ranks.timeout()),
-        queue_(queue),
-        backend_stream_(static_cast<cudaStream_t>(queue.native_stream())),
+        backend_stream_(static_cast<cudaStream_t>(device.queue().native_stream())),
         stream_(make_urgent_stream()),
         computed_(make_event()),
         summed_(make_event()),
-        numbers_(queue.allocate(kMostMarks * sizeof(std::uint32_t), "the numbers of NCCL's sums")),
-        ended_(queue.allocate_for_transfer(sizeof(std::uint32_t), "the number of NCCL's sums that have ended")),
+        numbers_(device.memory().allocate(kMostMarks * sizeof(std::uint32_t), "the numbers of NCCL's sums")),
+        ended_(
+            device.memory().allocate_for_transfer(sizeof(std::uint32_t), "the number of NCCL's sums that have ended")),
         connection_(std::in_place, ranks) {
     std::vector<std::uint32_t> numbers(kMostMarks);
     std::iota(numbers.begin(), numbers.end(), 0U);
-    queue.upload(numbers_.data(), numbers.data(), numbers_.bytes());
-    queue.synchronize();
+    device.queue().upload(numbers_.data(), numbers.data(), numbers_.bytes());
+    device.queue().synchronize();
   }
 
   NcclCommunicator(const NcclCommunicator&) = delete;
@@ -100,7 +100,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   }
 
   void wait(const std::string& what) override;
-  void wait_for(std::size_t mark, const std::string& what) override;
+  void wait_for(DeviceEvent& event, const std::string& what) override;
 
  private:
   // The kinds of the sums of the last step, for messages after a failure. Its last sum is a message.
@@ -115,7 +115,6 @@ class NcclCommunicator final : public DeviceCommunicator {
 
   int size_;
   double timeout_;
-  DeviceQueue& queue_;
   cudaStream_t backend_stream_;
   cuda::Owned<cudaStream_t, cudaStreamDestroy> stream_;
   cuda::Owned<cudaEvent_t, cudaEventDestroy> computed_;
@@ -190,8 +189,8 @@ void NcclCommunicator::wait(const std::string& what) {
   joined_ = true;
 }
 
-void NcclCommunicator::wait_for(std::size_t mark, const std::string& what) {
-  poll([this, mark] { return queue_.reached(mark); }, what);
+void NcclCommunicator::wait_for(DeviceEvent& event, const std::string& what) {
+  poll([&] { return event.reached(); }, what);
 }
 
 // "gradient bucket 2 of 5", of the sums since the last wait(); there is at least one.
@@ -211,8 +210,8 @@ void NcclCommunicator::fail(ExitCode code, const std::string& where, const std::
 
 }  // namespace
 
-std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, DeviceQueue& queue) {
-  return std::make_unique<NcclCommunicator>(ranks, queue);
+std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, const DeviceContext& device) {
+  return std::make_unique<NcclCommunicator>(ranks, device);
 }
 
 }  // namespace ddp

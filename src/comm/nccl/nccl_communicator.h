@@ -17,7 +17,7 @@
 
 #include <memory>
 
-#include "backend/device_queue.h"
+#include "backend/device_context.h"
 #include "comm/communicator.h"
 #include "comm/sums/device_communicator.h"
 
@@ -25,6 +25,6 @@ namespace ddp {
 
 // The native_stream() of `queue` must be a cudaStream_t of the current device; `queue` must outlive the
 // communicator. Throws Error(preflight) on all ranks if NCCL cannot connect them.
-std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, DeviceQueue& queue);
+std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, const DeviceContext& device);
 
 }  // namespace ddp

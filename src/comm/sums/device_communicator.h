@@ -1,6 +1,6 @@
 // All-reduce of buffers in a backend's memory, ordered by its queue: one interface for host memory and GPUs.
 //
-//   std::unique_ptr<DeviceCommunicator> sums = make_message_communicator(ranks, backend.queue(), {Reduction::ring});
+//   std::unique_ptr<DeviceCommunicator> sums = make_message_communicator(ranks, backend.device(), {Reduction::ring});
 //   sums->all_reduce(gradient.data() + begin, count);   // after backward's work so far; returns at once
 //   ...                                          // more of backward is enqueued and runs concurrently
 //   sums->join();                                // work enqueued from here on sees the sums
@@ -18,8 +18,7 @@
 #include <span>
 #include <string>
 
-#include "backend/device_queue.h"
-#include "backend/memory.h"
+#include "backend/device_context.h"
 #include "backend/tensor.h"
 #include "comm/communicator.h"
 #include "comm/sums/reduce.h"
@@ -65,10 +64,10 @@ class DeviceCommunicator {
   // Whether a sum with Start::now overlaps later work of the backend.
   virtual bool overlaps() const = 0;
 
-  // Collective: zeroed memory of the backend, whose queue this is, for values that are summed in each step. The ranks of a host
+  // Collective: zeroed device memory for values that are summed in each step. The ranks of a host
   // sum those in place, where they can share memory.
-  virtual Memory allocate(DeviceQueue& queue, std::size_t bytes, const std::string& purpose) {
-    return queue.allocate(bytes, purpose);
+  virtual Memory allocate(DeviceMemory& memory, std::size_t bytes, const std::string& purpose) {
+    return memory.allocate(bytes, purpose);
   }
 
   // Replaces partials[0] by the sum over all ranks of `count` floats, bit-identical on all ranks. With Reduction::tree
@@ -83,8 +82,8 @@ class DeviceCommunicator {
   // The host waits until all enqueued work and sums are done. Throws Error(rank_lost) naming `what` and the rank if
   // they do not finish before the timeout, or if the transport reports an error.
   virtual void wait(const std::string& what) = 0;
-  // The same for the work before the last DeviceQueue::mark() of this index, while later work may be enqueued already.
-  virtual void wait_for(std::size_t mark, const std::string& what) = 0;
+  // The same for the work before this event of the queue, while later work may be enqueued already.
+  virtual void wait_for(DeviceEvent& event, const std::string& what) = 0;
 
   // The times of the sums of floats between the last two join(), in their order, until the next sum is started; empty if
   // the host does not compute them.
@@ -97,17 +96,17 @@ class DeviceCommunicator {
 
 // Sums by messages over a duplicate of `ranks`, directly from the backend's memory if that is host memory, otherwise
 // staged. With a single rank nothing is sent, and steps can be recorded.
-std::unique_ptr<DeviceCommunicator> make_message_communicator(Communicator& ranks, DeviceQueue& queue,
+std::unique_ptr<DeviceCommunicator> make_message_communicator(Communicator& ranks, const DeviceContext& device,
                                                               const SumOrder& order = {});
 
 // From host memory. A thread, started by the first such sum, computes sums with Start::now concurrently with the
 // backend's work.
-std::unique_ptr<DeviceCommunicator> make_host_communicator(Communicator& ranks, DeviceQueue& queue,
+std::unique_ptr<DeviceCommunicator> make_host_communicator(Communicator& ranks, const DeviceContext& device,
                                                            const SumOrder& order = {});
 
 // Staged through host memory for any backend: for more ranks than GPUs, for deterministic reductions on GPUs, and for
 // tests. Sums are computed in join().
-std::unique_ptr<DeviceCommunicator> make_staged_communicator(Communicator& ranks, DeviceQueue& queue,
+std::unique_ptr<DeviceCommunicator> make_staged_communicator(Communicator& ranks, const DeviceContext& device,
                                                              const SumOrder& order = {});
 
 }  // namespace ddp

@@ -36,8 +36,8 @@ constexpr auto kTimeSlice = std::chrono::microseconds(100);
 
 class HostMemoryCommunicator final : public DeviceCommunicator {
  public:
-  HostMemoryCommunicator(Communicator& ranks, DeviceQueue& queue, const SumOrder& order)
-      : queue_(queue), sums_(ranks, order) {
+  HostMemoryCommunicator(Communicator& ranks, const DeviceContext& device, const SumOrder& order)
+      : queue_(device.queue()), sums_(ranks, order) {
     sums_.set_eager_seconds(0);
   }
   ~HostMemoryCommunicator() override;
@@ -50,9 +50,9 @@ class HostMemoryCommunicator final : public DeviceCommunicator {
   bool recordable() const override { return sums_.ranks() == 1; }
   bool overlaps() const override { return true; }
 
-  Memory allocate(DeviceQueue& queue, std::size_t bytes, const std::string& purpose) override {
+  Memory allocate(DeviceMemory& memory, std::size_t bytes, const std::string& purpose) override {
     Memory shared = sums_.allocate(bytes);
-    return shared.data() != nullptr ? std::move(shared) : queue.allocate(bytes, purpose);
+    return shared.data() != nullptr ? std::move(shared) : memory.allocate(bytes, purpose);
   }
   void all_reduce(std::span<float* const> partials, std::size_t count, Start start) override {
     DDP_ASSERT(partials.size() == sums_.partials());
@@ -66,7 +66,7 @@ class HostMemoryCommunicator final : public DeviceCommunicator {
     join();
     queue_.synchronize();
   }
-  void wait_for(std::size_t mark, const std::string& /*what*/) override { queue_.wait_for(mark); }
+  void wait_for(DeviceEvent& event, const std::string& /*what*/) override { event.wait(); }
 
  private:
   template <class Values>
@@ -219,9 +219,9 @@ void HostMemoryCommunicator::run_thread() {
 
 }  // namespace
 
-std::unique_ptr<DeviceCommunicator> make_host_communicator(Communicator& ranks, DeviceQueue& queue,
+std::unique_ptr<DeviceCommunicator> make_host_communicator(Communicator& ranks, const DeviceContext& device,
                                                            const SumOrder& order) {
-  return std::make_unique<HostMemoryCommunicator>(ranks, queue, order);
+  return std::make_unique<HostMemoryCommunicator>(ranks, device, order);
 }
 
 }  // namespace ddp

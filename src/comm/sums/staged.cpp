@@ -14,8 +14,8 @@ namespace {
 
 class StagedCommunicator final : public DeviceCommunicator {
  public:
-  StagedCommunicator(Communicator& ranks, DeviceQueue& queue, const SumOrder& order)
-      : queue_(queue), sums_(ranks, order) {
+  StagedCommunicator(Communicator& ranks, const DeviceContext& device, const SumOrder& order)
+      : memory_(device.memory()), queue_(device.queue()), sums_(ranks, order) {
     sums_.set_eager_seconds(kEagerInJoin);
   }
 
@@ -37,7 +37,7 @@ class StagedCommunicator final : public DeviceCommunicator {
     join();
     queue_.synchronize();
   }
-  void wait_for(std::size_t mark, const std::string& /*what*/) override { queue_.wait_for(mark); }
+  void wait_for(DeviceEvent& event, const std::string& /*what*/) override { event.wait(); }
 
  private:
   void make(const PendingSums::Sum& sum);
@@ -46,6 +46,7 @@ class StagedCommunicator final : public DeviceCommunicator {
   void add_values(T* values, std::size_t count);
   void reserve(std::size_t bytes);
 
+  DeviceMemory& memory_;
   DeviceQueue& queue_;
   MessageSums sums_;
   PendingSums pending_;
@@ -112,19 +113,20 @@ void StagedCommunicator::add_values(T* values, std::size_t count) {
 void StagedCommunicator::reserve(std::size_t bytes) {
   if (staging_.bytes() >= bytes) return;
   queue_.synchronize();  // an upload may still read the old memory
-  staging_ = queue_.allocate_for_transfer(bytes, "the staging of sums in host memory");
+  staging_ = memory_.allocate_for_transfer(bytes, "the staging of sums in host memory");
 }
 
 }  // namespace
 
-std::unique_ptr<DeviceCommunicator> make_staged_communicator(Communicator& ranks, DeviceQueue& queue,
+std::unique_ptr<DeviceCommunicator> make_staged_communicator(Communicator& ranks, const DeviceContext& device,
                                                              const SumOrder& order) {
-  return std::make_unique<StagedCommunicator>(ranks, queue, order);
+  return std::make_unique<StagedCommunicator>(ranks, device, order);
 }
 
-std::unique_ptr<DeviceCommunicator> make_message_communicator(Communicator& ranks, DeviceQueue& queue,
+std::unique_ptr<DeviceCommunicator> make_message_communicator(Communicator& ranks, const DeviceContext& device,
                                                               const SumOrder& order) {
-  return queue.on_host() ? make_host_communicator(ranks, queue, order) : make_staged_communicator(ranks, queue, order);
+  return device.memory().on_host() ? make_host_communicator(ranks, device, order)
+                                   : make_staged_communicator(ranks, device, order);
 }
 
 }  // namespace ddp

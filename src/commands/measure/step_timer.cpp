@@ -25,8 +25,8 @@ HeldBatch::HeldBatch(const PreparedRun& prepared) {
   const std::optional<Augmentation>& edits = prepared.inputs.images.edits;
   const Range samples = batch.rank_samples(prepared.job.rank(), batch.global_batch);
   const std::size_t bytes = data.shape().size();
-  pixels_ = prepared.backend->queue().allocate_for_transfer(static_cast<std::size_t>(samples.size()) * bytes,
-                                                            "the images of a batch");
+  pixels_ = prepared.backend->memory().allocate_for_transfer(static_cast<std::size_t>(samples.size()) * bytes,
+                                                             "the images of a batch");
   for (std::int64_t i = 0; i < samples.size(); ++i) {
     const std::span<std::uint8_t> pixels(pixels_.at<std::uint8_t>(static_cast<std::size_t>(i) * bytes), bytes);
     labels_.push_back(data.label(data.read_plain(samples.begin + i, pixels)));

@@ -29,11 +29,12 @@ std::vector<double> ClassCounts::class_accuracy() const {
   return accuracy;
 }
 
-ClassCounter::ClassCounter(DeviceQueue& queue, const Network& network, std::int64_t classes)
-    : queue_(queue), network_(network), classes_(classes), row_(static_cast<std::size_t>(classes)) {
+ClassCounter::ClassCounter(const DeviceContext& device, const Network& network, std::int64_t classes)
+    : queue_(device.queue()), network_(network), classes_(classes), row_(static_cast<std::size_t>(classes)) {
   const Shape row{classes, 1, 1};
   const auto elements = static_cast<std::size_t>(stored_elements(network.batch(), row, network.logits_layout()));
-  logits_ = queue.allocate_for_transfer(elements * bytes_of(network.logits().element()), "the logits of an evaluation");
+  logits_ = device.memory().allocate_for_transfer(elements * bytes_of(network.logits().element()),
+                                                  "the logits of an evaluation");
   const std::int64_t matrix = classes <= kMostConfusedClasses ? classes * classes : 0;
   counts_.resize(kHead + static_cast<std::size_t>(2 * classes + matrix));
 }

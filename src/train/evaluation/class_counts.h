@@ -1,6 +1,6 @@
 // What an evaluation counts by class: right answers, answers among the best five, and which class was taken for which.
 //
-//   ClassCounter counter(backend.queue(), network, test.classes());
+//   ClassCounter counter(backend.device(), network, test.classes());
 //   network.forward(Pass::evaluation, state, stage.samples(0, count), results);
 //   counter.enqueue();                  // copies the logits to the host
 //   backend.queue().synchronize();
@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/device_queue.h"
+#include "backend/device_context.h"
 #include "comm/communicator.h"
 #include "model/network.h"
 
@@ -44,7 +44,7 @@ struct LogitLoss {
 
 class ClassCounter {
  public:
-  ClassCounter(DeviceQueue& queue, const Network& network, std::int64_t classes);
+  ClassCounter(const DeviceContext& device, const Network& network, std::int64_t classes);
 
   void clear();
   // The logits of the network's last forward.

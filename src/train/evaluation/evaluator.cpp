@@ -27,10 +27,10 @@ Evaluator::Evaluator(Backend& backend, Network& network, const Dataset& dataset,
       where_(where),
       views_(eval_views(views, dataset.shape())),
       indices_(all_of(dataset.size())),
-      stage_(backend.queue(), {.image_bytes = dataset.shape().size(),
-                               .max_samples = network.batch(),
-                               .resident = views_.size() == 1 ? resident : nullptr}),
-      counter_(backend.queue(), network, dataset.classes()),
+      stage_(backend.device(), {.image_bytes = dataset.shape().size(),
+                                .max_samples = network.batch(),
+                                .resident = views_.size() == 1 ? resident : nullptr}),
+      counter_(backend.device(), network, dataset.classes()),
       loader_(dataset,
               {.max_batch = network.batch(),
                .workers = options.workers,
@@ -39,12 +39,12 @@ Evaluator::Evaluator(Backend& backend, Network& network, const Dataset& dataset,
                .allocate = stage_.pixel_allocator()},
               [] { return std::nullopt; }) {
   const auto count = static_cast<std::size_t>((dataset.size() + network.batch() - 1) / network.batch()) + 1;
-  device_sums_ = backend.queue().allocate(count * sizeof(double), "the sums of an evaluation");
-  host_sums_ = backend.queue().allocate_for_transfer((count + 1) * sizeof(double), "the sums of an evaluation");
+  device_sums_ = backend.memory().allocate(count * sizeof(double), "the sums of an evaluation");
+  host_sums_ = backend.memory().allocate_for_transfer((count + 1) * sizeof(double), "the sums of an evaluation");
   sums_ = {host_sums_.at<double>(0), count + 1};
   if (views_.size() == 1) return;
   const std::size_t most = static_cast<std::size_t>(network.batch()) * dataset.shape().size();
-  shown_ = backend.queue().allocate_for_transfer(most, "the views of a batch");
+  shown_ = backend.memory().allocate_for_transfer(most, "the views of a batch");
 }
 
 EvalResult Evaluator::run(const ModelState& state) {

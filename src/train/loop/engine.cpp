@@ -44,8 +44,8 @@ Engine::Engine(const MpiSession& session, const Job& job, const Inputs& inputs, 
     compile_networks(inputs, plan, backend, *this);
     if (job.device.described) return;
     // Data sets that fit into the device's memory stay there.
-    resident_train = make_resident(backend.queue(), inputs.train(), inputs.images.keeps_images);
-    resident_test = make_resident(backend.queue(), inputs.test(), inputs.test().fixed());
+    resident_train = make_resident(backend.device(), inputs.train(), inputs.images.keeps_images);
+    resident_test = make_resident(backend.device(), inputs.test(), inputs.test().fixed());
   });
   if (job.device.described) return;
   if (parallelism.pipelined()) {
@@ -53,7 +53,7 @@ Engine::Engine(const MpiSession& session, const Job& job, const Inputs& inputs, 
     together(session, [&] { compile_parts(inputs, plan, state.batch, backend, *pipeline); });
   }
   const Reduction algorithm = reduction_of(job.options);
-  sums = open_sums(job.device, summing_ranks(job.ranks), backend.queue(),
+  sums = open_sums(job.device, summing_ranks(job.ranks), backend.device(),
                    {algorithm,
                     state.batch.shards,
                     {},

@@ -1,7 +1,7 @@
 // Opens the backend and the device communicator of a run. The only place that selects devices and transports.
 //
 //   std::unique_ptr<Backend> backend = open_backend(device);
-//   std::unique_ptr<DeviceCommunicator> sums = open_sums(device, ranks, backend->queue(), {Reduction::ring});
+//   std::unique_ptr<DeviceCommunicator> sums = open_sums(device, ranks, backend->device(), {Reduction::ring});
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ enum class SingleRank : std::uint8_t {
 
 // Collective. NCCL if every rank has its own GPU; messages on the CPU, if ranks share a GPU, and for SumOrders that NCCL
 // does not support. `order.hosts` is filled in if it is empty and `ranks` are those of the device.
-std::unique_ptr<DeviceCommunicator> open_sums(const Device& device, Communicator& ranks, DeviceQueue& queue,
+std::unique_ptr<DeviceCommunicator> open_sums(const Device& device, Communicator& ranks, const DeviceContext& on,
                                               const SumOrder& order, SingleRank single = SingleRank::without_nccl);
 
 }  // namespace ddp

@@ -16,8 +16,8 @@ State first_state(const Job& job, const Inputs& inputs, const Plan& plan, Backen
   state.batch = inputs.batch;
   const auto count = static_cast<std::size_t>(inputs.graph.flat_elements());
   const std::size_t bytes = count * sizeof(float);
-  state.parameter_memory = state.share ? state.share->take(bytes) : backend.queue().allocate(bytes, "the parameters");
-  state.host_parameters = std::make_unique<HostMirror>(backend.queue(), state.parameters(), count);
+  state.parameter_memory = state.share ? state.share->take(bytes) : backend.memory().allocate(bytes, "the parameters");
+  state.host_parameters = std::make_unique<HostMirror>(backend.device(), state.parameters(), count);
   state.statistics = std::make_unique<ShardStatistics>(
       backend, inputs.graph, inputs.batch, plan.parallelism.place.replica, job.options.optimizer.lookahead > 0);
   if (plan.parallelism.pipelined()) {

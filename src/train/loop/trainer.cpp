@@ -37,8 +37,8 @@ Trainer::Stepper::Stepper(PreparedRun& prepared, const Options& options, const T
                           PhaseClock& clock)
     : reducer(prepared.engine.summing_ranks(prepared.job.ranks), *prepared.backend, *prepared.engine.sums,
               reducer_config(prepared)),
-      stage(prepared.backend->queue(), batch_buffers(options, prepared.state.batch, prepared.plan.parallelism.place,
-                                                     images, in_flight(prepared, options))),
+      stage(prepared.backend->device(), batch_buffers(options, prepared.state.batch, prepared.plan.parallelism.place,
+                                                      images, in_flight(prepared, options))),
       statistic_ranks(options.model.sync_batch_norm && prepared.job.size() > 1 ? prepared.job.ranks.duplicate()
                                                                                : nullptr),
       exchange(prepared.plan.parallelism.slices.any() ? std::make_unique<RankExchange>(prepared.job.ranks.duplicate())
@@ -248,7 +248,7 @@ void Trainer::rebalance() {
   // Other algorithms do not depend on the division.
   if (reduction == Reduction::tree) {
     prepared_.engine.sums =
-        open_sums(prepared_.job.device, ranks_, prepared_.backend->queue(), {reduction, state.batch.shards, *counts});
+        open_sums(prepared_.job.device, ranks_, prepared_.backend->device(), {reduction, state.batch.shards, *counts});
   }
   rebuild();
   log_info("step {}: {}", run_.step(), balance_->summary());

@@ -131,12 +131,12 @@ TrainingRun::TrainingRun(PreparedRun& prepared)
         [share = state_.share.get()](const std::function<double(double)>& add) { return share->sum(add(0)); });
   }
   for (const OptimizerState& state : optimizer_.state()) {
-    host_state_.push_back({state.name, HostMirror(backend_.queue(), state.values, optimizer_.elements())});
+    host_state_.push_back({state.name, HostMirror(backend_.device(), state.values, optimizer_.elements())});
   }
   if (lookahead_.every == 0) return;
   const std::span<const float> weights = state_.host_parameters->values();
-  slow_ = backend_.queue().allocate(weights.size_bytes(), "the slow weights of Lookahead");
-  host_state_.push_back({"lookahead", HostMirror(backend_.queue(), slow_.at<float>(0), weights.size())});
+  slow_ = backend_.memory().allocate(weights.size_bytes(), "the slow weights of Lookahead");
+  host_state_.push_back({"lookahead", HostMirror(backend_.device(), slow_.at<float>(0), weights.size())});
   HostMirror& slow = host_state_.back().mirror;
   std::copy(weights.begin(), weights.end(), slow.values().begin());
   slow.push();

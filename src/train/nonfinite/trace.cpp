@@ -67,11 +67,11 @@ class Watch {
 Trace trace_shard(Backend& backend, Network& network, const float* parameters, std::span<const float> statistics,
                   const Samples& samples, float gradient_scale) {
   DeviceQueue& queue = backend.queue();
-  const Memory scratch = queue.allocate(statistics.size_bytes(), "the running statistics of a trace");
+  const Memory scratch = backend.memory().allocate(statistics.size_bytes(), "the running statistics of a trace");
   if (!statistics.empty()) queue.upload(scratch.data(), statistics.data(), statistics.size_bytes());
-  const Memory gradient =
-      queue.allocate(static_cast<std::size_t>(network.flat_elements()) * sizeof(float), "the gradients of a trace");
-  const Memory sums = queue.allocate(2 * sizeof(double), "the losses of a trace");
+  const Memory gradient = backend.memory().allocate(static_cast<std::size_t>(network.flat_elements()) * sizeof(float),
+                                                    "the gradients of a trace");
+  const Memory sums = backend.memory().allocate(2 * sizeof(double), "the losses of a trace");
   Trace trace;
   const Watch watch(network, [&](const Observed& seen) { trace.rows.push_back(row_of(queue, seen)); });
   network.forward(Pass::training, {parameters, scratch.at<float>(0)}, samples,

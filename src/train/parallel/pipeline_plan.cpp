@@ -150,8 +150,8 @@ StageSeconds measure_stages(Backend& backend, const Graph& graph, const NetworkC
   whole.forward_only = false;
   whole.stages = {};
   Network network(backend, graph, whole, plan);
-  const Memory parameters = backend.queue().allocate(static_cast<std::size_t>(graph.flat_elements()) * sizeof(float),
-                                                     "the parameters of timed passes");
+  const Memory parameters = backend.memory().allocate(static_cast<std::size_t>(graph.flat_elements()) * sizeof(float),
+                                                      "the parameters of timed passes");
   StageSeconds seconds;
   seconds.forward.resize(plan.stages.size());
   seconds.backward.resize(plan.stages.size());

@@ -17,7 +17,7 @@ struct RandomBatch {
   Memory pixels, labels, keys;
   std::int64_t count;
 
-  RandomBatch(DeviceQueue& queue, const Network& network) : count(network.batch()) {
+  RandomBatch(const DeviceContext& device, const Network& network) : count(network.batch()) {
     Random random(1, 0);
     std::vector<std::uint8_t> bytes(static_cast<std::size_t>(count * network.image_elements()));
     for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random.below(256));
@@ -25,9 +25,10 @@ struct RandomBatch {
     for (std::int32_t& label : classes) {
       label = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(network.classes())));
     }
-    pixels = queue.allocate(bytes.size(), "random images");
-    labels = queue.allocate(classes.size() * sizeof(std::int32_t), "random labels");
-    keys = queue.allocate(classes.size() * sizeof(std::uint64_t), "the keys of random images");
+    pixels = device.memory().allocate(bytes.size(), "random images");
+    labels = device.memory().allocate(classes.size() * sizeof(std::int32_t), "random labels");
+    keys = device.memory().allocate(classes.size() * sizeof(std::uint64_t), "the keys of random images");
+    DeviceQueue& queue = device.queue();
     queue.upload(pixels.data(), bytes.data(), bytes.size());
     queue.upload(labels.data(), classes.data(), classes.size() * sizeof(std::int32_t));
     queue.synchronize();
@@ -37,13 +38,14 @@ struct RandomBatch {
 // Takes the times of a network's steps for as long as it lives.
 class Stopwatch {
  public:
-  Stopwatch(DeviceQueue& queue, Network& network, std::vector<StageTime>& times) : network_(network) {
+  Stopwatch(DeviceQueue& queue, Network& network, std::vector<StageTime>& times)
+      : network_(network), begin_(queue.make_event()), end_(queue.make_event()) {
     network.watch_steps([&](std::size_t step, bool backward, bool begins) {
-      queue.mark(begins ? 0 : 1);
+      queue.mark(begins ? *begin_ : *end_);
       if (begins) return;
       queue.synchronize();
       double& least = backward ? times[step].backward_seconds : times[step].forward_seconds;
-      least = std::min(least, queue.seconds_between(0, 1));
+      least = std::min(least, end_->seconds_since(*begin_));
     });
   }
   ~Stopwatch() { network_.watch_steps(nullptr); }
@@ -52,6 +54,7 @@ class Stopwatch {
 
  private:
   Network& network_;
+  std::unique_ptr<DeviceEvent> begin_, end_;
 };
 
 // The four cells of one direction.
@@ -78,12 +81,12 @@ void add_cells(std::vector<std::string>& row, double seconds, double flops, doub
 std::vector<StageTime> time_stages(Backend& backend, Network& network, const float* parameters, std::int64_t statistics,
                                    double seconds) {
   DeviceQueue& queue = backend.queue();
-  const RandomBatch batch(queue, network);
-  const Memory scratch =
-      queue.allocate(static_cast<std::size_t>(statistics) * sizeof(float), "the running statistics of timed passes");
-  const Memory gradient = queue.allocate(static_cast<std::size_t>(network.flat_elements()) * sizeof(float),
-                                         "the gradients of timed passes");
-  const Memory sums = queue.allocate(2 * sizeof(double), "the losses of timed passes");
+  const RandomBatch batch(backend.device(), network);
+  const Memory scratch = backend.memory().allocate(static_cast<std::size_t>(statistics) * sizeof(float),
+                                                   "the running statistics of timed passes");
+  const Memory gradient = backend.memory().allocate(static_cast<std::size_t>(network.flat_elements()) * sizeof(float),
+                                                    "the gradients of timed passes");
+  const Memory sums = backend.memory().allocate(2 * sizeof(double), "the losses of timed passes");
   const auto pass = [&] {
     network.forward(Pass::training, {parameters, scratch.at<float>(0)},
                     {batch.pixels.at<std::uint8_t>(0), nullptr, batch.labels.at<std::int32_t>(0), batch.count,

@@ -52,7 +52,7 @@ std::size_t bytes_beside_activations(const Job& job, const Inputs& inputs, Backe
                                static_cast<std::size_t>(inputs.graph.flat_elements()) * sizeof(float) +
                            matrix_bytes(options, inputs, backend);
   // Memory that is not counted is the host's, where batches are the loader's.
-  if (backend.queue().available_bytes() == 0) return flat;
+  if (backend.memory().available_bytes() == 0) return flat;
   // Those of the full size need most.
   const RunData& images = inputs.images;
   const StageConfig streamed =
@@ -68,7 +68,7 @@ std::size_t bytes_beside_activations(const Job& job, const Inputs& inputs, Backe
 
 void check_fits(Backend& backend, const Graph& graph, const NetworkConfig& config, const LayoutPlan& plan,
                 std::size_t other_bytes) {
-  const std::size_t available = backend.queue().available_bytes();
+  const std::size_t available = backend.memory().available_bytes();
   if (available == 0) return;
   const std::size_t arena = arena_bytes(backend, graph, config, plan);
   if (arena + other_bytes <= available) return;

@@ -1,6 +1,6 @@
 // What a step of training computes on, and how many batches are in use while steps are in flight.
 //
-//   BatchStage own(backend.queue(), batch_buffers(options, plan, place, images, /*in_flight=*/4));
+//   BatchStage own(backend.device(), batch_buffers(options, plan, place, images, /*in_flight=*/4));
 #pragma once
 
 #include <cstddef>

@@ -13,12 +13,13 @@ constexpr std::int64_t kImagesAtOnce = 4096;
 
 }  // namespace
 
-ResidentImages::ResidentImages(DeviceQueue& queue, const Dataset& dataset) {
+ResidentImages::ResidentImages(const DeviceContext& device, const Dataset& dataset) {
   const std::size_t image = dataset.shape().size();
-  pixels_ = queue.allocate(static_cast<std::size_t>(dataset.size()) * image, "the images of the data set");
+  DeviceQueue& queue = device.queue();
+  pixels_ = device.memory().allocate(static_cast<std::size_t>(dataset.size()) * image, "the images of the data set");
   const std::int64_t at_once = std::min(kImagesAtOnce, dataset.size());
-  const Memory some =
-      queue.allocate_for_transfer(static_cast<std::size_t>(at_once) * image, "the images on their way to the device");
+  const Memory some = device.memory().allocate_for_transfer(static_cast<std::size_t>(at_once) * image,
+                                                            "the images on their way to the device");
   for (std::int64_t begin = 0; begin < dataset.size(); begin += at_once) {
     const std::int64_t count = std::min(at_once, dataset.size() - begin);
     for (std::int64_t i = 0; i < count; ++i) {
@@ -30,10 +31,10 @@ ResidentImages::ResidentImages(DeviceQueue& queue, const Dataset& dataset) {
   }
 }
 
-std::unique_ptr<ResidentImages> make_resident(DeviceQueue& queue, const Dataset& dataset, bool fixed) {
+std::unique_ptr<ResidentImages> make_resident(const DeviceContext& device, const Dataset& dataset, bool fixed) {
   const std::size_t bytes = static_cast<std::size_t>(dataset.size()) * dataset.shape().size();
-  if (!fixed || !worth_keeping_on_device(queue, bytes)) return nullptr;
-  return std::make_unique<ResidentImages>(queue, dataset);
+  if (!fixed || !worth_keeping_on_device(device.memory(), bytes)) return nullptr;
+  return std::make_unique<ResidentImages>(device, dataset);
 }
 
 std::size_t device_bytes(const StageConfig& config) {
@@ -45,12 +46,12 @@ std::size_t device_bytes(const StageConfig& config) {
   return (config.buffers + tables) * static_cast<std::size_t>(config.max_samples) * sample;
 }
 
-BatchStage::BatchStage(DeviceQueue& queue, const StageConfig& config) : queue_(queue), config_(config) {
+BatchStage::BatchStage(const DeviceContext& device, const StageConfig& config) : device_(device), config_(config) {
   DDP_ASSERT(!config.mixed || (config.resident == nullptr && !config.edited));
   DDP_ASSERT(config.steps == 0 || config.resident != nullptr);
   const auto samples = static_cast<std::size_t>(config.max_samples);
   const auto staging = [&](std::size_t bytes, const char* purpose) {
-    return Staging(queue, samples * bytes, purpose, config.buffers);
+    return Staging(device, samples * bytes, purpose, config.buffers);
   };
   labels_ = staging(sizeof(std::int32_t), "the labels of a batch");
   keys_ = staging(sizeof(std::uint64_t), "the keys of a batch's samples");
@@ -63,7 +64,7 @@ BatchStage::BatchStage(DeviceQueue& queue, const StageConfig& config) : queue_(q
     row_numbers_.resize(samples * std::max<std::size_t>(1, config.steps));
   } else {
     pixels_ =
-        Staging(queue, samples * config.image_bytes, "the images of a batch", config.buffers, StagingSource::kept);
+        Staging(device, samples * config.image_bytes, "the images of a batch", config.buffers, StagingSource::kept);
   }
   if (config.edited) edits_ = staging(sizeof(ImageEdit), "the edits of a batch's images");
   if (config.steps == 0) return;
@@ -71,13 +72,13 @@ BatchStage::BatchStage(DeviceQueue& queue, const StageConfig& config) : queue_(q
   step_rows_ = column(sizeof(std::int32_t), "the numbers of an epoch's samples");
   step_keys_ = column(sizeof(std::uint64_t), "the keys of an epoch's samples");
   if (config.edited) step_edits_ = column(sizeof(ImageEdit), "the edits of an epoch's images");
-  cursor_ = queue.allocate(sizeof(TableCursor), "the position in an epoch");
-  host_cursor_ = queue.allocate_for_transfer(sizeof(TableCursor), "the position in an epoch");
+  cursor_ = device.memory().allocate(sizeof(TableCursor), "the position in an epoch");
+  host_cursor_ = device.memory().allocate_for_transfer(sizeof(TableCursor), "the position in an epoch");
 }
 
 BatchStage::Column BatchStage::column(std::size_t sample_bytes, const char* purpose) {
   const std::size_t row = static_cast<std::size_t>(config_.max_samples) * sample_bytes;
-  return {Staging(queue_, config_.steps * row, purpose), queue_.allocate(row, purpose), sample_bytes};
+  return {Staging(device_, config_.steps * row, purpose), device_.memory().allocate(row, purpose), sample_bytes};
 }
 
 std::span<const std::byte> BatchStage::rows_of(const Batch& batch) {
@@ -119,7 +120,7 @@ void BatchStage::enqueue() {
   if (count_ == 0) return;
   for (Staging* buffer : {&pixels_, &labels_, &rows_, &keys_, &other_labels_, &label_weights_, &edits_})
     buffer->enqueue();
-  queue_.join_uploads();
+  device_.join_uploads();
 }
 
 void BatchStage::set_steps(const Batch& batches, std::int64_t samples, std::int64_t steps) {
@@ -133,8 +134,8 @@ void BatchStage::set_steps(const Batch& batches, std::int64_t samples, std::int6
   step_edits_.table.set(std::as_bytes(batches.edits));
   for (Column* each : columns()) each->table.enqueue();
   *host_cursor_.at<TableCursor>(0) = {.row = 0, .rows = steps};
-  queue_.upload_beside(cursor_.data(), host_cursor_.data(), sizeof(TableCursor));
-  queue_.join_uploads();
+  device_.uploads().upload(cursor_.data(), host_cursor_.data(), sizeof(TableCursor));
+  device_.join_uploads();
 }
 
 void BatchStage::take_step(std::int64_t count, std::span<const TableColumn> more) {

@@ -1,6 +1,6 @@
 // Transfers a loaded batch to the memory of the backend.
 //
-//   BatchStage stage(backend.queue(), {.image_bytes = image_bytes, .max_samples = max_samples, .resident = resident});
+//   BatchStage stage(backend.device(), {.image_bytes = image_bytes, .max_samples = max_samples, .resident = resident});
 //   stage.set(batch, 0);
 //   stage.enqueue();                           // enqueues the copies to the device
 //   network.forward(Pass::training, state, stage.samples(first, count), results);
@@ -30,7 +30,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/device_queue.h"
+#include "backend/device_context.h"
 #include "backend/staging.h"
 #include "backend/update/flat_math.h"
 #include "data/pipeline/loader.h"
@@ -43,7 +43,7 @@ namespace ddp {
 class ResidentImages {
  public:
   // Reads the whole data set on this thread and copies it.
-  ResidentImages(DeviceQueue& queue, const Dataset& dataset);
+  ResidentImages(const DeviceContext& device, const Dataset& dataset);
 
   const std::uint8_t* pixels() const { return pixels_.at<std::uint8_t>(0); }
   std::size_t bytes() const { return pixels_.bytes(); }
@@ -53,7 +53,7 @@ class ResidentImages {
 };
 
 // The images as they are read without augmentation; null if they are not `fixed`, or not worth keeping on the device.
-std::unique_ptr<ResidentImages> make_resident(DeviceQueue& queue, const Dataset& dataset, bool fixed);
+std::unique_ptr<ResidentImages> make_resident(const DeviceContext& device, const Dataset& dataset, bool fixed);
 
 struct StageConfig {
   std::size_t image_bytes = 0;
@@ -70,13 +70,13 @@ std::size_t device_bytes(const StageConfig& config);
 
 class BatchStage {
  public:
-  BatchStage(DeviceQueue& queue, const StageConfig& config);
+  BatchStage(const DeviceContext& device, const StageConfig& config);
 
   // The batches whose pixels must be valid at the same time, if buffers are used in turn: those of the steps in flight.
   std::size_t batches_in_use() const { return std::max<std::size_t>(1, pixels_.buffers()); }
   // For LoaderConfig::allocate.
   std::function<std::shared_ptr<std::uint8_t>(std::size_t bytes)> pixel_allocator() const {
-    return transfer_allocator(queue_, "the images of a batch that is read ahead (--prefetch)");
+    return transfer_allocator(device_.memory(), "the images of a batch that is read ahead (--prefetch)");
   }
   // Sets the batch to copy to this buffer, from 0. All work on the batch that it held before must be done.
   void set(const Batch& batch, std::size_t buffer);
@@ -107,7 +107,7 @@ class BatchStage {
   std::span<const std::byte> rows_of(const Batch& batch);
   std::array<Column*, 4> columns() { return {&step_labels_, &step_rows_, &step_keys_, &step_edits_}; }
 
-  DeviceQueue& queue_;
+  const DeviceContext& device_;
   StageConfig config_;
   std::int64_t count_ = 0;
   std::int64_t step_samples_ = 0;  // from one row of the tables to the next

@@ -26,8 +26,8 @@ ShardStatistics::ShardStatistics(Backend& backend, const Graph& graph, const Bat
       part_{0, static_cast<std::int64_t>(count_)} {
   if (count_ == 0) return;
   allocate();
-  mean_ = backend.queue().allocate(count_ * sizeof(float), "the running statistics");
-  host_mean_ = std::make_unique<HostMirror>(backend.queue(), mean_.at<float>(0), count_);
+  mean_ = backend.memory().allocate(count_ * sizeof(float), "the running statistics");
+  host_mean_ = std::make_unique<HostMirror>(backend.device(), mean_.at<float>(0), count_);
   std::vector<float> initial(count_);
   initialize_statistics(graph, initial);
   set(initial);
@@ -35,9 +35,9 @@ ShardStatistics::ShardStatistics(Backend& backend, const Graph& graph, const Bat
 
 void ShardStatistics::allocate() {
   host_own_.reset();
-  own_ = backend_.queue().allocate(at(mine_.size()) * sizeof(float), "the running statistics");
-  kept_ = backend_.queue().allocate(at(mine_.size()) * sizeof(float), "the running statistics");
-  host_own_ = std::make_unique<HostMirror>(backend_.queue(), own_.at<float>(0), at(mine_.size()));
+  own_ = backend_.memory().allocate(at(mine_.size()) * sizeof(float), "the running statistics");
+  kept_ = backend_.memory().allocate(at(mine_.size()) * sizeof(float), "the running statistics");
+  host_own_ = std::make_unique<HostMirror>(backend_.device(), own_.at<float>(0), at(mine_.size()));
 }
 
 void ShardStatistics::divide(Communicator& ranks, Range mine) {

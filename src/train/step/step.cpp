@@ -78,16 +78,17 @@ TrainStep::TrainStep(const StepParts& parts, BatchPlan plan, int rank, const Ste
   DDP_ASSERT(settings.ahead > 0 && settings.ahead <= kMostStepsAhead);
   DDP_ASSERT(together_ > 0 && together_ <= settings.ahead && (together_ == 1 || stage_.takes_steps()));
   DDP_ASSERT(pipeline_ == nullptr || settings.ahead == 1);
-  message_ = backend_.queue().allocate(message_bytes_, "the messages of a step");
+  message_ = backend_.memory().allocate(message_bytes_, "the messages of a step");
   for (InFlight& each : slots_) {
-    each.message = backend_.queue().allocate_for_transfer(sample_at(1) + hashed_statistics_ * sizeof(float),
-                                                          "the messages of a step");
+    each.message = backend_.memory().allocate_for_transfer(sample_at(1) + hashed_statistics_ * sizeof(float),
+                                                           "the messages of a step");
+    for (std::unique_ptr<DeviceEvent>& event : each.events) event = backend_.queue().make_event();
   }
   if (!stage_.takes_steps()) return;
   const auto steps = static_cast<std::size_t>(plan_.steps_per_epoch);
   written_.reserve(steps * message_bytes_ / sizeof(double));
-  messages_ = Staging(backend_.queue(), steps * message_bytes_, "the messages of an epoch");
-  requests_ = backend_.queue().allocate(2 * sizeof(double), "the requests of a step");
+  messages_ = Staging(backend_.device(), steps * message_bytes_, "the messages of an epoch");
+  requests_ = backend_.memory().allocate(2 * sizeof(double), "the requests of a step");
 }
 
 TrainStep::~TrainStep() {
@@ -332,8 +333,8 @@ void TrainStep::replay_or_enqueue(float* parameters, std::size_t count) {
 
 // Between marks of a step that has them.
 double TrainStep::seconds_between(std::size_t step, Mark from, Mark to) const {
-  const std::size_t first = slot_of(step) * Mark::marks;
-  return backend_.queue().seconds_between(first + from, first + to);
+  const auto& events = slots_[slot_of(step)].events;
+  return events[to]->seconds_since(*events[from]);
 }
 
 // Forward and backward of the last shard are taken as representative of all shards. Ranks that share the parameters wait for
@@ -387,7 +388,7 @@ void TrainStep::launch(float* parameters, std::size_t count, double began) {
   for (std::size_t step = begun_; step <= last; ++step) slots_[slot_of(step)].last = last;
   replay_or_enqueue(parameters, count);
   // Behind a recording, because marks in one cannot be waited for.
-  backend_.queue().mark(slot_of(last) * Mark::marks + Mark::done_mark);
+  backend_.queue().mark(*slots_[slot_of(last)].events[Mark::done_mark]);
   host_seconds_ += now() - began;
 }
 
@@ -451,7 +452,7 @@ StepResult TrainStep::finish() {
   note_phase(WorkPhase::device);
   const double began = now();
   const InFlight& step = slots_[slot_of(finished_)];
-  reducer_.wait_for(slot_of(step.last) * Mark::marks + Mark::done_mark,
+  reducer_.wait_for(*slots_[slot_of(step.last)].events[Mark::done_mark],
                     static_cast<std::int64_t>(step.input.control.step));
   clock_.switch_to(Phase::other);
   if (finished_ >= timed_) {

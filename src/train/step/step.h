@@ -17,7 +17,7 @@
 // Nor does it wait between steps: up to StepSettings::ahead steps have begun when the host reads the result of the first.
 // What differs between them lies in as many slots (the batch, the host's message, marks, the recording), of which step n
 // uses n modulo their number, so that nothing is overwritten that a step in flight still reads. The batch of a step is
-// therefore copied to the device while earlier steps compute (DeviceQueue::upload_beside), not within the recording.
+// therefore copied to the device while earlier steps compute (DeviceContext::uploads()), not within the recording.
 //
 // A loss or gradient that is not finite is marked in the message on the device, and the mark stays there: it is an input
 // and an output of each step. From that step on no update changes anything (nor do copies and pulls with
@@ -178,7 +178,7 @@ class TrainStep {
   // squares, the StepControl, and some weights and running statistics. `broken` stays on the device. From `correct` on it
   // is known before the step.
   enum Slot : std::size_t { broken, stop, checkpoint, correct, sample_hash, pixel_hash, losses };
-  // Marks in the queue that divide the time of a step; each is the beginning of its phase. The last is behind it all.
+  // Events in the queue that divide the time of a step; each is the beginning of its phase. The last is behind it all.
   enum Mark : std::size_t {
     begin_mark,
     last_shard_mark,
@@ -190,11 +190,11 @@ class TrainStep {
     done_mark,
     marks
   };
-  static_assert(kMostStepsAhead * Mark::marks <= kMarks);
 
   struct InFlight {
     StepInput input;
-    Memory message;                        // of the host
+    Memory message;  // of the host
+    std::array<std::unique_ptr<DeviceEvent>, Mark::marks> events;
     std::unique_ptr<Recording> recording;  // of a step with a full batch
     std::unique_ptr<Recording> several;    // of together() such steps, of which it is the first
     std::size_t last = 0;                  // of the steps that began at once with it
@@ -208,7 +208,7 @@ class TrainStep {
   // these. With several ranks, where any step may wait for another rank, all have them.
   bool marked(std::size_t step) const { return slot_of(step) == 0 || plan_.ranks > 1; }
   void mark(Mark place) {
-    if (marked(begun_)) backend_.queue().mark(slot_of(begun_) * Mark::marks + place);
+    if (marked(begun_)) backend_.queue().mark(*current().events[place]);
   }
   double seconds_between(std::size_t step, Mark from, Mark to) const;
   PhaseTotals device_seconds(std::size_t step) const;

@@ -26,6 +26,22 @@ class StreamRecording final : public Recording {
   cudaStream_t stream_;
 };
 
+class StreamEvent final : public DeviceEvent {
+ public:
+  bool reached() override {
+    const cudaError_t state = cudaEventQuery(event_.get());
+    if (state == cudaErrorNotReady) return false;
+    DDP_CUDA(state);
+    return true;
+  }
+  void wait() override { DDP_CUDA(cudaEventSynchronize(event_.get())); }
+  double seconds_since(const DeviceEvent& /*earlier*/) const override { return 0; }
+  static cudaEvent_t handle_of(const DeviceEvent& event) { return static_cast<const StreamEvent&>(event).event_.get(); }
+
+ private:
+  cuda::Event event_;
+};
+
 }  // namespace
 
 void StreamMath::square_sums(const float* /*values*/, std::size_t /*count*/, double* /*sums*/,
@@ -38,7 +54,7 @@ void StreamMath::pull(float* /*slow*/, float* /*fast*/, std::size_t /*count*/, f
 void StreamMath::copy_row(std::span<const TableColumn> /*columns*/, TableCursor* /*cursor*/) { no_training(); }
 void StreamMath::update(const UpdateArguments& /*arguments*/) { no_training(); }
 
-Memory StreamQueue::allocate(std::size_t bytes, const std::string& /*purpose*/) {
+Memory StreamMemory::allocate(std::size_t bytes, const std::string& /*purpose*/) {
   void* memory = nullptr;
   DDP_CUDA(cudaMalloc(&memory, bytes + kMemoryAlignment));
   // malloc aligns to 16 bytes, CUDA to 256.
@@ -47,11 +63,11 @@ Memory StreamQueue::allocate(std::size_t bytes, const std::string& /*purpose*/) 
   std::align(kMemoryAlignment, bytes, aligned, space);
   Memory result(static_cast<std::byte*>(aligned), bytes,
                 [memory](std::byte* /*data*/) { static_cast<void>(cudaFree(memory)); });
-  DDP_CUDA(cudaMemsetAsync(aligned, 0, bytes, stream()));
+  DDP_CUDA(cudaMemsetAsync(aligned, 0, bytes, stream_));
   return result;
 }
 
-Memory StreamQueue::allocate_for_transfer(std::size_t bytes, const std::string& purpose) {
+Memory StreamMemory::allocate_for_transfer(std::size_t bytes, const std::string& purpose) {
   return allocate_on_host(bytes, purpose);
 }
 
@@ -84,14 +100,11 @@ void StreamMath::copy(Activations to, ConstActivations from, std::size_t count, 
   });
 }
 
-void StreamQueue::mark(std::size_t place) { DDP_CUDA(cudaEventRecord(marks_.at(place).get(), stream())); }
-bool StreamQueue::reached(std::size_t place) {
-  const cudaError_t state = cudaEventQuery(marks_.at(place).get());
-  if (state == cudaErrorNotReady) return false;
-  DDP_CUDA(state);
-  return true;
+std::unique_ptr<DeviceEvent> StreamQueue::make_event() { return std::make_unique<StreamEvent>(); }
+void StreamQueue::mark(DeviceEvent& event) { DDP_CUDA(cudaEventRecord(StreamEvent::handle_of(event), stream())); }
+void StreamQueue::wait_for(const DeviceEvent& event) {
+  DDP_CUDA(cudaStreamWaitEvent(stream(), StreamEvent::handle_of(event), 0));
 }
-void StreamQueue::wait_for(std::size_t place) { DDP_CUDA(cudaEventSynchronize(marks_.at(place).get())); }
 void StreamQueue::synchronize() { DDP_CUDA(cudaStreamSynchronize(stream())); }
 
 std::unique_ptr<Recording> StreamQueue::record(const std::function<void()>& enqueue) {
@@ -104,8 +117,10 @@ std::unique_ptr<Recording> StreamQueue::record(const std::function<void()>& enqu
 
 std::unique_ptr<Backend> make_stream_backend() {
   auto queue = std::make_unique<StreamQueue>();
+  auto memory = std::make_unique<StreamMemory>(queue->stream());
   auto math = std::make_unique<StreamMath>(queue->stream());
-  return std::make_unique<Backend>(std::move(queue), nullptr, std::move(math));
+  auto device = std::make_unique<DeviceContext>(std::move(memory), std::move(queue), std::make_unique<StreamQueue>());
+  return std::make_unique<Backend>(std::move(device), nullptr, std::move(math));
 }
 
 }  // namespace ddp::testing

@@ -1,10 +1,9 @@
 // A backend on a stream of the CUDA stand-in: memory, copies, sums and recordings, but no operators.
 //
 //   const std::unique_ptr<Backend> backend = make_stream_backend();
-//   const auto sums = make_nccl_communicator(ranks, backend->queue());
+//   const auto sums = make_nccl_communicator(ranks, backend->device());
 #pragma once
 
-#include <array>
 #include <memory>
 
 #include "backend/backend.h"
@@ -12,27 +11,31 @@
 
 namespace ddp::testing {
 
-class StreamQueue final : public DeviceQueue {
+class StreamMemory final : public DeviceMemory {
  public:
+  explicit StreamMemory(cudaStream_t stream) : stream_(stream) {}
   bool on_host() const override { return false; }
   Memory allocate(std::size_t bytes, const std::string& purpose) override;
   Memory allocate_for_transfer(std::size_t bytes, const std::string& purpose) override;
+
+ private:
+  cudaStream_t stream_;
+};
+
+class StreamQueue final : public DeviceQueue {
+ public:
   void upload(void* device, const void* host, std::size_t bytes) override;
   void download(void* host, const void* device, std::size_t bytes) override;
-  void upload_beside(void* device, const void* host, std::size_t bytes) override { upload(device, host, bytes); }
-  void join_uploads() override {}
-  void mark(std::size_t place) override;
+  std::unique_ptr<DeviceEvent> make_event() override;
+  void mark(DeviceEvent& event) override;
+  void wait_for(const DeviceEvent& event) override;
   void synchronize() override;
-  bool reached(std::size_t place) override;
-  void wait_for(std::size_t place) override;
-  double seconds_between(std::size_t /*from*/, std::size_t /*to*/) const override { return 0; }
   std::unique_ptr<Recording> record(const std::function<void()>& enqueue) override;
   void* native_stream() override { return stream_.get(); }
   cudaStream_t stream() const { return stream_.get(); }
 
  private:
   cuda::Stream stream_;
-  std::array<cuda::Event, kMarks> marks_;
 };
 
 // The arithmetic that a reducer needs.

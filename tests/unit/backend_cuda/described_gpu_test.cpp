@@ -88,10 +88,10 @@ TEST(DescribedGpu, MemoryGrowsWithTheBatch) {
 
 TEST(DescribedGpu, HasTheMemoryThatMayBeUsedAndGivesNone) {
   const auto whole = make_described_cuda_backend(h100(), {});
-  EXPECT_EQ(whole->queue().available_bytes(), 79 * kGiB - cuda::kRuntimeReserve);
-  EXPECT_EQ(make_described_cuda_backend(h100(), {.memory_limit = 8 * kGiB})->queue().available_bytes(),
+  EXPECT_EQ(whole->memory().available_bytes(), 79 * kGiB - cuda::kRuntimeReserve);
+  EXPECT_EQ(make_described_cuda_backend(h100(), {.memory_limit = 8 * kGiB})->memory().available_bytes(),
             8 * kGiB - cuda::kRuntimeReserve);
-  EXPECT_THAT(error_text(ExitCode::internal, [&] { (void)whole->queue().allocate(1, "the activations"); }),
+  EXPECT_THAT(error_text(ExitCode::internal, [&] { (void)whole->memory().allocate(1, "the activations"); }),
               HasSubstr("the activations"));
 }
 

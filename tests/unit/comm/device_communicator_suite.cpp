@@ -25,7 +25,7 @@ class DeviceArray {
   DeviceArray(Backend& backend, std::vector<T> values)
       : backend_(backend),
         host_(std::move(values)),
-        memory_(backend.queue().allocate(host_.size() * sizeof(T), "the values of a test")) {
+        memory_(backend.memory().allocate(host_.size() * sizeof(T), "the values of a test")) {
     backend_.queue().upload(memory_.data(), host_.data(), host_.size() * sizeof(T));
   }
 
@@ -198,14 +198,14 @@ const std::vector<DeviceCommunicatorCase>& device_communicator_cases() {
 Device make_staged_cpu(Communicator& ranks) {
   Device device;
   device.backend = make_cpu_backend();
-  device.sums = make_staged_communicator(ranks, device.backend->queue());
+  device.sums = make_staged_communicator(ranks, device.backend->device());
   return device;
 }
 
 Device make_host_cpu(Communicator& ranks) {
   Device device;
   device.backend = make_cpu_backend();
-  device.sums = make_host_communicator(ranks, device.backend->queue());
+  device.sums = make_host_communicator(ranks, device.backend->device());
   return device;
 }
 

@@ -51,7 +51,7 @@ TEST(Host, SaysWhatItIs) {
   for (const int count : {1, 2}) {
     run_as_threads(count, [&](Communicator& ranks) {
       const auto backend = make_cpu_backend();
-      const auto sums = make_message_communicator(ranks, backend->queue(), {Reduction::tree, 2});
+      const auto sums = make_message_communicator(ranks, backend->device(), {Reduction::tree, 2});
       EXPECT_EQ(sums->description(), count == 1 ? "none, one rank" : "MPI, a fixed tree of messages");
       EXPECT_EQ(sums->recordable(), count == 1);
     });

@@ -64,7 +64,7 @@ void messages_are_summed(Communicator& ranks, const MakeReducer& make) {
   const ReducerRig rig = make(ranks, config);
   std::vector<double> message(5);
   const std::size_t bytes = message.size() * sizeof(double);
-  const Memory memory = rig.backend->queue().allocate(bytes, "the message of a test");
+  const Memory memory = rig.backend->memory().allocate(bytes, "the message of a test");
   for (int step = 0; step < 3; ++step) {
     for (std::size_t i = 0; i < message.size(); ++i) message[i] = static_cast<double>(i) + 0.25 * ranks.rank() + step;
     run_step(rig, ranks, config, 45, step);
@@ -262,7 +262,7 @@ std::vector<float> gradient_of(const ReducerRig& rig, std::size_t elements) {
 ReducerRig make_host_reducer(Communicator& ranks, const ReducerConfig& config) {
   ReducerRig rig;
   rig.backend = make_cpu_backend();
-  rig.sums = make_host_communicator(ranks, rig.backend->queue(), {config.algorithm, config.shards});
+  rig.sums = make_host_communicator(ranks, rig.backend->device(), {config.algorithm, config.shards});
   rig.reducer = std::make_unique<Reducer>(ranks, *rig.backend, *rig.sums, config);
   return rig;
 }
@@ -270,7 +270,7 @@ ReducerRig make_host_reducer(Communicator& ranks, const ReducerConfig& config) {
 ReducerRig make_staged_reducer(Communicator& ranks, const ReducerConfig& config) {
   ReducerRig rig;
   rig.backend = make_cpu_backend();
-  rig.sums = make_staged_communicator(ranks, rig.backend->queue(), {config.algorithm, config.shards});
+  rig.sums = make_staged_communicator(ranks, rig.backend->device(), {config.algorithm, config.shards});
   rig.reducer = std::make_unique<Reducer>(ranks, *rig.backend, *rig.sums, config);
   return rig;
 }

@@ -147,7 +147,8 @@ TEST(Reducer, ScattersPartsOfEachBucketToTheRanksOfAHost) {
         const auto make = [&](const ReducerConfig& of, bool scatter) {
           testing::ReducerRig rig;
           rig.backend = make_cpu_backend();
-          rig.sums = make_host_communicator(ranks, rig.backend->queue(), {of.algorithm, of.shards, {}, hosts, scatter});
+          rig.sums =
+              make_host_communicator(ranks, rig.backend->device(), {of.algorithm, of.shards, {}, hosts, scatter});
           rig.reducer = std::make_unique<Reducer>(ranks, *rig.backend, *rig.sums, of);
           return rig;
         };
@@ -189,7 +190,7 @@ class Watched final : public DeviceCommunicator {
   void all_reduce(double* /*values*/, std::size_t /*count*/) override {}
   void join() override {}
   void wait(const std::string& /*what*/) override {}
-  void wait_for(std::size_t /*mark*/, const std::string& /*what*/) override {}
+  void wait_for(DeviceEvent& /*event*/, const std::string& /*what*/) override {}
 
   std::vector<Start> begun;
 

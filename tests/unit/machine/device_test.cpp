@@ -39,7 +39,9 @@ class StandInModule final : public GpuModule {
   std::unique_ptr<Backend> make_described_backend(const GpuDescription&, const GpuBackendConfig&) override {
     return nullptr;
   }
-  std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator&, DeviceQueue&) override { return nullptr; }
+  std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator&, const DeviceContext&) override {
+    return nullptr;
+  }
   std::unique_ptr<GpuTrace> start_trace() override { return nullptr; }
 
  private:

@@ -87,7 +87,7 @@ TEST(Evaluator, CountsEverySampleOnceWhereverItRuns) {
         EXPECT_EQ(result.classes.confusion, expected.classes.confusion);
         EXPECT_EQ(result.classes.in_top5, expected.classes.in_top5);
         EXPECT_EQ(evaluator.run({rig.parameters.data()}).loss, expected.loss);  // repeatable
-        const ResidentImages images(rig.backend->queue(), data);
+        const ResidentImages images(rig.backend->device(), data);
         EXPECT_EQ(images.bytes(), 50U * 784U);
         Evaluator resident(*rig.backend, rig.network, data, &images, communicator, where, {});
         EXPECT_EQ(resident.run({rig.parameters.data()}).loss, expected.loss);

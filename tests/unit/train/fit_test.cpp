@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // A device with `bytes` of memory that does not allow allocations.
-class Bounded final : public HostQueue {
+class Bounded final : public HostMemory {
  public:
   explicit Bounded(std::size_t bytes) : bytes_(bytes) {}
 
@@ -28,7 +28,7 @@ class Bounded final : public HostQueue {
 };
 
 Backend bounded_backend(std::size_t bytes) {
-  return {std::make_unique<Bounded>(bytes), make_cpu_ops(), make_cpu_math()};
+  return {make_host_device(std::make_unique<Bounded>(bytes)), make_cpu_ops(), make_cpu_math()};
 }
 
 struct Fit : ::testing::Test {

@@ -25,19 +25,19 @@ constexpr double kPlainSum = 1e-7;
 
 }  // namespace
 
-ConvCheck::ConvCheck(DeviceQueue& queue, const CudaContext& context, const ConvProblem& problem,
+ConvCheck::ConvCheck(const DeviceContext& device, const CudaContext& context, const ConvProblem& problem,
                      const ConvPointers& tensors)
-    : queue_(queue),
+    : device_(device),
       context_(context),
       problem_(problem),
       samples_(kConvSamples),
-      values_(queue.allocate(kConvSamples * sizeof(float), kCheckPurpose)),
-      comparison_(queue.allocate(2 * sizeof(float), kCheckPurpose)) {
-  const Memory partial = queue.allocate(conv_partial_bytes(problem), kCheckPurpose);
-  const Memory samples = queue.allocate(kConvSamples * sizeof(ConvSample), kCheckPurpose);
+      values_(device.memory().allocate(kConvSamples * sizeof(float), kCheckPurpose)),
+      comparison_(device.memory().allocate(2 * sizeof(float), kCheckPurpose)) {
+  const Memory partial = device.memory().allocate(conv_partial_bytes(problem), kCheckPurpose);
+  const Memory samples = device.memory().allocate(kConvSamples * sizeof(ConvSample), kCheckPurpose);
   conv_reference(context.stream, problem, tensors, partial.data(), samples.at<ConvSample>(0));
-  queue.download(samples_.data(), samples.data(), samples.bytes());
-  queue.synchronize();
+  device.queue().download(samples_.data(), samples.data(), samples.bytes());
+  device.queue().synchronize();
   for (const ConvSample& sample : samples_) size_ = std::max(size_, std::sqrt(sample.squares));
 }
 
@@ -54,9 +54,9 @@ std::string ConvCheck::difference(const void* result, std::size_t count, int tim
   conv_results(context_.stream, problem_, result, values_.at<float>(0));
   // True for infinities and NaN.
   compare(context_.stream, context_.element(), result, result, count, comparison_.at<float>(0));
-  queue_.download(values.data(), values_.data(), sizeof(values));
-  queue_.download(comparison.data(), comparison_.data(), sizeof(comparison));
-  queue_.synchronize();
+  device_.queue().download(values.data(), values_.data(), sizeof(values));
+  device_.queue().download(comparison.data(), comparison_.data(), sizeof(comparison));
+  device_.queue().synchronize();
   double most = 0;
   std::size_t worst = 0;
   for (std::size_t i = 0; i < samples_.size(); ++i) {

@@ -1,7 +1,7 @@
 // Checks a kernel's result of a convolution or its gradient against the definition: libraries contain kernels that are
 // wrong for some shapes on some GPUs.
 //
-//   ConvCheck check(queue, context, problem, {.x = x, .w = w, .y = result});
+//   ConvCheck check(device, context, problem, {.x = x, .w = w, .y = result});
 //   plan.execute(...);                                             // writes `result`, which was NaN before
 //   const std::string difference = check.difference(result, elements);   // empty: correct
 //
@@ -40,7 +40,8 @@ void conv_results(cudaStream_t stream, const ConvProblem& problem, const void* r
 class ConvCheck {
  public:
   // Computes the reference from the two tensors that the problem reads.
-  ConvCheck(DeviceQueue& queue, const CudaContext& context, const ConvProblem& problem, const ConvPointers& tensors);
+  ConvCheck(const DeviceContext& device, const CudaContext& context, const ConvProblem& problem,
+            const ConvPointers& tensors);
 
   // Describes the error in `result`, of `count` elements, in which the correct one was added up `times` times; empty if
   // there is none. Waits for the device.
@@ -49,7 +50,7 @@ class ConvCheck {
  private:
   double allowed(double value) const;
 
-  DeviceQueue& queue_;
+  const DeviceContext& device_;
   const CudaContext& context_;
   ConvProblem problem_;
   std::vector<ConvSample> samples_;

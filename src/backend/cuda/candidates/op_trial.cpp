@@ -33,8 +33,8 @@ constexpr Tolerances tolerances_of(Precision precision) {
 }
 
 // Memory that no kernel has written holds NaN.
-Memory unwritten(DeviceQueue& queue, const CudaContext& context, Element element, std::int64_t count) {
-  Memory memory = queue.allocate(static_cast<std::size_t>(count) * bytes_of(element), kTrialPurpose);
+Memory unwritten(const DeviceContext& device, const CudaContext& context, Element element, std::int64_t count) {
+  Memory memory = device.memory().allocate(static_cast<std::size_t>(count) * bytes_of(element), kTrialPurpose);
   if (memory.bytes() > 0) DDP_CUDA(cudaMemsetAsync(memory.data(), 0xFF, memory.bytes(), context.stream));
   return memory;
 }
@@ -45,7 +45,7 @@ struct Parameters {
   std::vector<Memory> values, gradients;
   Memory statistics;
 
-  Parameters(DeviceQueue& queue, const CudaContext& context, std::span<const OpSpec> specs) {
+  Parameters(const DeviceContext& device, const CudaContext& context, std::span<const OpSpec> specs) {
     std::int64_t statistics_count = 0;
     for (const OpSpec& spec : specs) {
       for (std::size_t p = 0; p < 3; ++p) {
@@ -56,10 +56,10 @@ struct Parameters {
     }
     DDP_ASSERT(counts.size() <= kMaxParameters);
     for (std::size_t i = 0; i < counts.size(); ++i) {
-      values.push_back(filled(queue, context, Element::fp32, counts[i], static_cast<std::uint32_t>(i)));
-      gradients.push_back(unwritten(queue, context, Element::fp32, counts[i]));
+      values.push_back(filled(device, context, Element::fp32, counts[i], static_cast<std::uint32_t>(i)));
+      gradients.push_back(unwritten(device, context, Element::fp32, counts[i]));
     }
-    statistics = filled(queue, context, Element::fp32, statistics_count);
+    statistics = filled(device, context, Element::fp32, statistics_count);
   }
 };
 
@@ -67,14 +67,14 @@ struct Parameters {
 class RunnableOp {
  public:
   // `op` must outlive this object.
-  RunnableOp(DeviceQueue& queue, const CudaContext& context, std::span<const OpSpec> specs, Op& op)
+  RunnableOp(const DeviceContext& device, const CudaContext& context, std::span<const OpSpec> specs, Op& op)
       : context_(context),
         op_(op),
-        parameters_(queue, context, specs),
-        saved_(queue.allocate(op.saved_bytes(), kTrialPurpose)),
-        workspace_(queue.allocate(op.workspace_bytes(), kTrialPurpose)),
-        keys_(
-            queue.allocate(static_cast<std::size_t>(batch_of(specs.front())) * sizeof(std::uint64_t), kTrialPurpose)) {
+        parameters_(device, context, specs),
+        saved_(device.memory().allocate(op.saved_bytes(), kTrialPurpose)),
+        workspace_(device.memory().allocate(op.workspace_bytes(), kTrialPurpose)),
+        keys_(device.memory().allocate(static_cast<std::size_t>(batch_of(specs.front())) * sizeof(std::uint64_t),
+                                       kTrialPurpose)) {
     forward_.active = backward_.active = batch_of(specs.front());
     forward_.statistics = parameters_.statistics.at<float>(0);
     forward_.keys = backward_.keys = keys_.at<std::uint64_t>(0);
@@ -84,7 +84,7 @@ class RunnableOp {
       forward_.parameters.at(i) = backward_.parameters.at(i) = parameters_.values[i].at<float>(0);
       backward_.parameter_gradients.at(i) = parameters_.gradients[i].at<float>(0);
     }
-    pack(queue);
+    pack(device);
   }
 
   // Uses the values of some of another operator's parameters, from number `first` on, and leaves gradients in the plain form.
@@ -122,12 +122,12 @@ class RunnableOp {
 
  private:
   // As in a network, which packs the weights of all operators at once.
-  void pack(DeviceQueue& queue) {
+  void pack(const DeviceContext& device) {
     const std::optional<PackedShape> form = op_.packed_form();
     if (!form) return;
     const std::size_t bytes = static_cast<std::size_t>(form->elements()) * bytes_of(context_.element());
-    packed_ = queue.allocate(bytes, kTrialPurpose);
-    if (form->packs_gradient()) packed_gradient_ = queue.allocate(bytes, kTrialPurpose);
+    packed_ = device.memory().allocate(bytes, kTrialPurpose);
+    if (form->packs_gradient()) packed_gradient_ = device.memory().allocate(bytes, kTrialPurpose);
     pack_weights(context_.stream, parameters_.values[0].at<float>(0), context_.element(), packed_.data(), *form);
     forward_.packed = backward_.packed = packed_.data();
     backward_.packed_gradient = packed_gradient_.data();
@@ -154,16 +154,16 @@ struct OuterTensors {
   std::int64_t in, second, out;
   Memory x, x2, y, dy, dx, dx2;
 
-  OuterTensors(DeviceQueue& queue, const CudaContext& context, std::span<const OpSpec> specs)
+  OuterTensors(const DeviceContext& device, const CudaContext& context, std::span<const OpSpec> specs)
       : in(batch_of(specs.front()) * input_of(specs.front()).elements()),
         second(batch_of(specs.front()) * second_input_elements(specs)),
         out(batch_of(specs.front()) * output_of(specs.back()).elements()),
-        x(filled(queue, context, context.element(), in, 11)),
-        x2(filled(queue, context, context.element(), second, 12)),
-        y(unwritten(queue, context, context.element(), out)),
-        dy(filled(queue, context, context.element(), out, 13)),
-        dx(unwritten(queue, context, context.element(), in)),
-        dx2(unwritten(queue, context, context.element(), second)) {}
+        x(filled(device, context, context.element(), in, 11)),
+        x2(filled(device, context, context.element(), second, 12)),
+        y(unwritten(device, context, context.element(), out)),
+        dy(filled(device, context, context.element(), out, 13)),
+        dx(unwritten(device, context, context.element(), in)),
+        dx2(unwritten(device, context, context.element(), second)) {}
 
   RunnableOp::Ends ends() const { return {x.data(), x2.data(), y.data(), dy.data(), dx.data(), dx2.data()}; }
 };
@@ -172,8 +172,8 @@ struct OuterTensors {
 class SeparateOps {
  public:
   // `kernels`: of the only operator, or empty.
-  SeparateOps(DeviceQueue& queue, const CudaContext& context, std::span<const OpSpec> specs, const Parameters& shared,
-              std::string kernels) {
+  SeparateOps(const DeviceContext& device, const CudaContext& context, std::span<const OpSpec> specs,
+              const Parameters& shared, std::string kernels) {
     std::size_t first = 0;
     for (const OpSpec& spec : specs) {
       const auto* conv = std::get_if<ConvSpec>(&spec);
@@ -181,13 +181,13 @@ class SeparateOps {
       if (expected) kernels = to_text(expected_conv_kernels(context, *conv), conv->input_gradient);
       if (conv == nullptr) kernels.clear();
       ops_.push_back(make_cuda_op(context, spec, kJoinedLayout, kJoinedLayout, kernels));
-      runs_.push_back(std::make_unique<RunnableOp>(queue, context, std::span(&spec, 1), *ops_.back()));
+      runs_.push_back(std::make_unique<RunnableOp>(device, context, std::span(&spec, 1), *ops_.back()));
       runs_.back()->share(shared, first);
       first += runs_.back()->parameters().counts.size();
       if (runs_.size() == specs.size()) return;
       const std::int64_t out = batch_of(spec) * output_of(spec).elements();
-      values_.push_back(unwritten(queue, context, context.element(), out));
-      gradients_.push_back(unwritten(queue, context, context.element(), out));
+      values_.push_back(unwritten(device, context, context.element(), out));
+      gradients_.push_back(unwritten(device, context, context.element(), out));
     }
   }
 
@@ -225,21 +225,21 @@ class SeparateOps {
 };
 
 // The share of elements that are farther apart than `tolerance` times the largest one of `expected`; 1 if any of `actual` is NaN.
-double share_apart(DeviceQueue& queue, const CudaContext& context, Element element, const Memory& actual,
+double share_apart(const DeviceContext& device, const CudaContext& context, Element element, const Memory& actual,
                    const Memory& expected, std::int64_t count, float tolerance) {
   if (count == 0) return 0;
-  const Memory result = queue.allocate(2 * sizeof(float), kTrialPurpose);
+  const Memory result = device.memory().allocate(2 * sizeof(float), kTrialPurpose);
   const auto elements = static_cast<std::size_t>(count);
   compare(context.stream, element, expected.data(), actual.data(), elements, result.at<float>(0));
   std::array<float, 2> values{};
-  queue.download(values.data(), result.data(), sizeof(values));
-  queue.synchronize();
+  device.queue().download(values.data(), result.data(), sizeof(values));
+  device.queue().synchronize();
   const float limit = tolerance * values[1];
   if (values[0] <= limit) return 0;
   count_apart(context.stream, element, expected.data(), actual.data(), elements, limit, result.at<unsigned>(0));
   std::array<unsigned, 2> counts{};
-  queue.download(counts.data(), result.data(), sizeof(counts));
-  queue.synchronize();
+  device.queue().download(counts.data(), result.data(), sizeof(counts));
+  device.queue().synchronize();
   return counts[1] > 0 ? 1 : static_cast<double>(counts[0]) / static_cast<double>(count);
 }
 
@@ -254,20 +254,20 @@ std::string names_of(std::span<const OpSpec> specs) {
 }
 
 // What differs; empty if nothing does.
-std::string difference(DeviceQueue& queue, const CudaContext& context, std::span<const OpSpec> specs, Op& op,
+std::string difference(const DeviceContext& device, const CudaContext& context, std::span<const OpSpec> specs, Op& op,
                        const std::string& kernels, const Tolerances& tolerances) {
-  const OuterTensors joined(queue, context, specs);
-  RunnableOp run(queue, context, specs, op);
-  SeparateOps separate(queue, context, specs, run.parameters(), kernels);
+  const OuterTensors joined(device, context, specs);
+  RunnableOp run(device, context, specs, op);
+  SeparateOps separate(device, context, specs, run.parameters(), kernels);
   const Element element = context.element();
-  const Memory y = unwritten(queue, context, element, joined.out);
-  const Memory dx = unwritten(queue, context, element, joined.in);
-  const Memory dx2 = unwritten(queue, context, element, joined.second);
+  const Memory y = unwritten(device, context, element, joined.out);
+  const Memory dx = unwritten(device, context, element, joined.in);
+  const Memory dx2 = unwritten(device, context, element, joined.second);
   run.forward(joined.ends());
   run.backward(joined.ends());
   separate.run({joined.x.data(), joined.x2.data(), y.data(), joined.dy.data(), dx.data(), dx2.data()});
   const auto differs = [&](Element of, const Memory& actual, const Memory& expected, std::int64_t count, float most) {
-    return share_apart(queue, context, of, actual, expected, count, most) > kMostApart;
+    return share_apart(device, context, of, actual, expected, count, most) > kMostApart;
   };
   if (differs(element, joined.y, y, joined.out, tolerances.result)) return "its result";
   // No kernel writes dx where no input gradient is needed.
@@ -287,8 +287,9 @@ std::string difference(DeviceQueue& queue, const CudaContext& context, std::span
 
 }  // namespace
 
-Memory filled(DeviceQueue& queue, const CudaContext& context, Element element, std::int64_t count, std::uint32_t seed) {
-  Memory memory = queue.allocate(static_cast<std::size_t>(count) * bytes_of(element), kTrialPurpose);
+Memory filled(const DeviceContext& device, const CudaContext& context, Element element, std::int64_t count,
+              std::uint32_t seed) {
+  Memory memory = device.memory().allocate(static_cast<std::size_t>(count) * bytes_of(element), kTrialPurpose);
   fill_random(context.stream, element, memory.data(), static_cast<std::size_t>(count), seed);
   return memory;
 }
@@ -314,9 +315,9 @@ std::int64_t second_input_elements(std::span<const OpSpec> specs) {
   return inputs_of(specs.back()) > 1 ? second_input_of(specs.back()).elements() : 0;
 }
 
-double op_seconds(DeviceQueue& queue, const CudaContext& context, std::span<const OpSpec> specs, Op& op) {
-  const OuterTensors tensors(queue, context, specs);
-  RunnableOp run(queue, context, specs, op);
+double op_seconds(const DeviceContext& device, const CudaContext& context, std::span<const OpSpec> specs, Op& op) {
+  const OuterTensors tensors(device, context, specs);
+  RunnableOp run(device, context, specs, op);
   const RunnableOp::Ends ends = tensors.ends();
   const double forward_seconds = fastest_seconds(context.stream, [&] { run.forward(ends); });
   return forward_seconds + fastest_seconds(context.stream, [&] { run.backward(ends); });
@@ -333,12 +334,12 @@ struct Comparison {
 };
 
 // Whether the operator runs and nothing differs; otherwise logs a line.
-bool agrees(DeviceQueue& queue, const CudaContext& context, std::span<const OpSpec> specs, Op& op,
+bool agrees(const DeviceContext& device, const CudaContext& context, std::span<const OpSpec> specs, Op& op,
             const Comparison& comparison) {
   std::string differs;
   const auto compare_them = [&] {
     try {
-      differs = difference(queue, context, specs, op, comparison.kernels, comparison.tolerances);
+      differs = difference(device, context, specs, op, comparison.kernels, comparison.tolerances);
     } catch (const Error& error) {
       if (error.code() != ExitCode::out_of_memory) throw;
     }
@@ -351,18 +352,19 @@ bool agrees(DeviceQueue& queue, const CudaContext& context, std::span<const OpSp
 
 }  // namespace
 
-bool agrees_with_separate(DeviceQueue& queue, const CudaContext& context, std::span<const OpSpec> specs, Op& op) {
-  return agrees(queue, context, specs, op,
+bool agrees_with_separate(const DeviceContext& device, const CudaContext& context, std::span<const OpSpec> specs,
+                          Op& op) {
+  return agrees(device, context, specs, op,
                 {fmt::format("the operator that computes {} together", names_of(specs)), "", "separate ones", kJoined});
 }
 
-bool agrees_with_library(DeviceQueue& queue, const CudaContext& context, OpSpec spec, const std::string& own,
+bool agrees_with_library(const DeviceContext& device, const CudaContext& context, OpSpec spec, const std::string& own,
                          const std::string& library) {
   // A library's linear layer takes vectors; images are the same values in another order.
   if (auto* linear = std::get_if<LinearSpec>(&spec)) linear->image = LinearSpec{}.image;
   const std::span<const OpSpec> one(&spec, 1);
   const std::unique_ptr<Op> op = make_cuda_op(context, spec, kJoinedLayout, kJoinedLayout, own);
-  return agrees(queue, context, one, *op,
+  return agrees(device, context, one, *op,
                 {fmt::format("our own operator '{}' of {}", own, names_of(one)), library, "the library's",
                  tolerances_of(context.precision)});
 }

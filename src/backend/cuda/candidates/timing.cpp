@@ -37,13 +37,13 @@ std::string name_of_kernel(const EngineChoice& choice) {
 // The tensors of one direction of a convolution, and memory for the results of two kernels.
 class ConvTrial {
  public:
-  ConvTrial(DeviceQueue& queue, const CudaContext& context, const ConvProblem& problem)
-      : queue_(queue), context_(context), problem_(problem) {
+  ConvTrial(const DeviceContext& device, const CudaContext& context, const ConvProblem& problem)
+      : device_(device), context_(context), problem_(problem) {
     const ConvSpec& s = problem.spec;
     const std::array<std::int64_t, 3> counts = {s.batch * s.input.elements(), s.weights(),
                                                 s.batch * s.convolved().elements()};
     for (std::size_t i = 0; i < counts.size(); ++i) {
-      tensors_.at(i) = filled(queue, context, context.element(), counts.at(i), static_cast<std::uint32_t>(i));
+      tensors_.at(i) = filled(device, context, context.element(), counts.at(i), static_cast<std::uint32_t>(i));
     }
     result_ = problem.direction == ConvDirection::forward ? 2 : problem.direction == ConvDirection::data ? 0 : 1;
     count_ = counts.at(result_);
@@ -52,7 +52,7 @@ class ConvTrial {
   // Whether the kernel runs, see attempt(), and computes the correct result; otherwise logs a line.
   bool works(ConvKernel& kernel) {
     make_room(kernel);
-    if (!check_) check_.emplace(queue_, context_, problem_, pointers(tensors_.at(result_)));
+    if (!check_) check_.emplace(device_, context_, problem_, pointers(tensors_.at(result_)));
     const Memory& result = tensors_.at(result_);
     // Elements that a kernel does not write remain NaN.
     DDP_CUDA(cudaMemsetAsync(result.data(), 0xFF, result.bytes(), context_.stream));
@@ -89,8 +89,8 @@ class ConvTrial {
   // Whether the results of two kernels agree, within the tolerance of the precision.
   bool agree(ConvKernel& a, ConvKernel& b) {
     if (second_.bytes() == 0) {
-      second_ = filled(queue_, context_, context_.element(), count_);
-      comparison_ = queue_.allocate(2 * sizeof(float), kTrialPurpose);
+      second_ = filled(device_, context_, context_.element(), count_);
+      comparison_ = device_.memory().allocate(2 * sizeof(float), kTrialPurpose);
     }
     run(a, tensors_.at(result_));
     run(b, second_);
@@ -98,8 +98,8 @@ class ConvTrial {
     compare(context_.stream, context_.element(), tensors_.at(result_).data(), second_.data(),
             static_cast<std::size_t>(count_), comparison);
     std::array<float, 2> values{};
-    queue_.download(values.data(), comparison, sizeof(values));
-    queue_.synchronize();
+    device_.queue().download(values.data(), comparison, sizeof(values));
+    device_.queue().synchronize();
     return static_cast<double>(values[0]) <= tolerance_of(context_.precision) * static_cast<double>(values[1]);
   }
 
@@ -107,7 +107,7 @@ class ConvTrial {
   void make_room(const ConvKernel& kernel) {
     if (kernel.workspace_bytes() <= workspace_.bytes()) return;
     workspace_ = {};
-    workspace_ = queue_.allocate(kernel.workspace_bytes(), kTrialPurpose);
+    workspace_ = device_.memory().allocate(kernel.workspace_bytes(), kTrialPurpose);
   }
   ConvPointers pointers(const Memory& result) const {
     std::array<const void*, 3> p = {tensors_[0].data(), tensors_[1].data(), tensors_[2].data()};
@@ -116,7 +116,7 @@ class ConvTrial {
   }
   void run(ConvKernel& kernel, const Memory& result) const { kernel.execute(pointers(result), workspace_.data()); }
 
-  DeviceQueue& queue_;
+  const DeviceContext& device_;
   const CudaContext& context_;
   ConvProblem problem_;
   std::array<Memory, 3> tensors_;  // x, w, y
@@ -164,8 +164,8 @@ ConvKernelList kernels_for(const CudaContext& context, const ConvProblem& proble
   return kernels;
 }
 
-EngineChoice fastest_kernel(DeviceQueue& queue, const CudaContext& context, const ConvProblem& problem) {
-  ConvTrial trial(queue, context, problem);
+EngineChoice fastest_kernel(const DeviceContext& device, const CudaContext& context, const ConvProblem& problem) {
+  ConvTrial trial(device, context, problem);
   const ConvKernelList kernels =
       kernels_for(context, problem, kCandidates, [&](ConvKernel& kernel) { return trial.works(kernel); });
   std::vector<std::pair<double, std::size_t>> times;
@@ -182,11 +182,11 @@ EngineChoice fastest_kernel(DeviceQueue& queue, const CudaContext& context, cons
 }
 
 // Tried once, unless memory is insufficient: the choice must not depend on the free memory.
-EngineChoice first_kernel(DeviceQueue& queue, const CudaContext& context, const ConvProblem& problem) {
+EngineChoice first_kernel(const DeviceContext& device, const CudaContext& context, const ConvProblem& problem) {
   std::optional<ConvTrial> trial;
   const auto usable = [&](ConvKernel& kernel) {
     try {
-      if (!trial) trial.emplace(queue, context, problem);
+      if (!trial) trial.emplace(device, context, problem);
       return trial->works(kernel);
     } catch (const Error& error) {
       if (error.code() != ExitCode::out_of_memory) throw;
@@ -196,15 +196,15 @@ EngineChoice first_kernel(DeviceQueue& queue, const CudaContext& context, const 
   return kernels_for(context, problem, 1, usable).front()->choice();
 }
 
-// The chosen kernel of a data gradient, if it can add to what is there. `queue` null: nothing is tried.
-std::optional<EngineChoice> adding_kernel(DeviceQueue* queue, const CudaContext& context, ConvProblem problem,
+// The chosen kernel of a data gradient, if it can add to what is there. `device` null: nothing is tried.
+std::optional<EngineChoice> adding_kernel(const DeviceContext* device, const CudaContext& context, ConvProblem problem,
                                           const EngineChoice& choice) {
   const std::unique_ptr<ConvKernel> kernel = make_conv_kernel(context, problem, choice);
   problem.add = true;
   std::unique_ptr<ConvKernel> adding;
   try {
     adding = make_conv_kernel(context, problem, choice);
-    if (queue != nullptr && !ConvTrial(*queue, context, problem).adds(*kernel, *adding)) return std::nullopt;
+    if (device != nullptr && !ConvTrial(*device, context, problem).adds(*kernel, *adding)) return std::nullopt;
   } catch (const Error& error) {
     // Without memory for a trial it is taken untried, as in first_kernel().
     if (error.code() == ExitCode::preflight) return std::nullopt;
@@ -214,14 +214,15 @@ std::optional<EngineChoice> adding_kernel(DeviceQueue* queue, const CudaContext&
 }
 
 template <class Choose>
-ConvKernels for_each_direction(DeviceQueue* queue, const CudaContext& context, const ConvSpec& spec, Choose choose) {
+ConvKernels for_each_direction(const DeviceContext* device, const CudaContext& context, const ConvSpec& spec,
+                               Choose choose) {
   const Precision precision = context.precision;
   ConvKernels kernels;
   kernels.forward = choose(ConvProblem{spec, ConvDirection::forward, precision});
   if (spec.input_gradient) {
     const ConvProblem problem{spec, ConvDirection::data, precision};
     kernels.data = choose(problem);
-    kernels.adding = adding_kernel(queue, context, problem, kernels.data);
+    kernels.adding = adding_kernel(device, context, problem, kernels.data);
   }
   kernels.weights = choose(ConvProblem{spec, ConvDirection::weights, precision});
   return kernels;
@@ -229,14 +230,14 @@ ConvKernels for_each_direction(DeviceQueue* queue, const CudaContext& context, c
 
 }  // namespace
 
-ConvKernels fastest_conv_kernels(DeviceQueue& queue, const CudaContext& context, const ConvSpec& spec) {
-  return for_each_direction(&queue, context, spec,
-                            [&](const ConvProblem& problem) { return fastest_kernel(queue, context, problem); });
+ConvKernels fastest_conv_kernels(const DeviceContext& device, const CudaContext& context, const ConvSpec& spec) {
+  return for_each_direction(&device, context, spec,
+                            [&](const ConvProblem& problem) { return fastest_kernel(device, context, problem); });
 }
 
-ConvKernels first_conv_kernels(DeviceQueue& queue, const CudaContext& context, const ConvSpec& spec) {
-  return for_each_direction(&queue, context, spec,
-                            [&](const ConvProblem& problem) { return first_kernel(queue, context, problem); });
+ConvKernels first_conv_kernels(const DeviceContext& device, const CudaContext& context, const ConvSpec& spec) {
+  return for_each_direction(&device, context, spec,
+                            [&](const ConvProblem& problem) { return first_kernel(device, context, problem); });
 }
 
 ConvKernels expected_conv_kernels(const CudaContext& context, const ConvSpec& spec) {

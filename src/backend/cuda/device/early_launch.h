@@ -1,7 +1,7 @@
 // Whether kernels start early on this GPU (PreviousKernel of launch_kernel.cuh): tried on a chain of kernels, launched and as a
 // CUDA graph, before it is relied on.
 //
-//   const Memory memory = queue.allocate(kEarlyLaunchBytes, "a trial");
+//   const Memory memory = device.memory().allocate(kEarlyLaunchBytes, "a trial");
 //   const std::string failure = try_early_launch(stream, memory.data());
 #pragma once
 

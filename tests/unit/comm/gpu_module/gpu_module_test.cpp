@@ -72,7 +72,7 @@ TEST(GpuModule, WorksOnWhatTheProgramHasMade) {
   {
     // Objects created by a module keep it loaded.
     const NamedModule named(DDP_TEST_MODULE);
-    sums = open_gpu_module()->make_nccl_communicator(*self, backend->queue());
+    sums = open_gpu_module()->make_nccl_communicator(*self, backend->device());
   }
   EXPECT_EQ(sums->description(), "MPI through the host");
 }

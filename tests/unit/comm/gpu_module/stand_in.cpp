@@ -22,8 +22,9 @@ class StandIn final : public GpuModule {
   std::unique_ptr<Backend> make_described_backend(const GpuDescription& gpu, const GpuBackendConfig&) override {
     throw Error(ExitCode::preflight, "thrown by the module for " + gpu.name);
   }
-  std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks, DeviceQueue& queue) override {
-    return make_staged_communicator(ranks, queue);
+  std::unique_ptr<DeviceCommunicator> make_nccl_communicator(Communicator& ranks,
+                                                             const DeviceContext& device) override {
+    return make_staged_communicator(ranks, device);
   }
   std::unique_ptr<GpuTrace> start_trace() override { throw Error(ExitCode::preflight, "thrown by the module"); }
 };
