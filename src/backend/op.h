@@ -15,7 +15,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,6 +22,7 @@
 
 #include "backend/activations.h"
 #include "backend/loss.h"
+#include "backend/op_traits.h"
 #include "backend/ops/activation.h"
 #include "backend/ops/add.h"
 #include "backend/ops/batch_norm.h"
@@ -44,8 +44,6 @@
 #include "backend/ops/sample_norm.h"
 #include "backend/over_shards.h"
 #include "backend/tensor.h"
-#include "backend/traffic.h"
-#include "backend/weight_packing.h"
 
 namespace ddp {
 
@@ -92,8 +90,8 @@ struct ForwardArguments {
   ConstActivations x = nullptr;
   Activations y = nullptr;
   std::array<const float*, kMaxParameters> parameters{};
-  std::byte* saved = nullptr;      // saved_bytes(), kept by the caller until backward
-  std::byte* workspace = nullptr;  // workspace_bytes(), free again after the call
+  std::byte* saved = nullptr;      // OpTraits::saved_bytes, kept by the caller until backward
+  std::byte* workspace = nullptr;  // OpTraits::workspace_bytes, free again after the call
   std::int64_t active = 0;         // the first `active` samples are used; the others contain arbitrary finite values
   ConstActivations x2 = nullptr;   // the second input, if there is one
   float* statistics = nullptr;     // running statistics: updated in training, read in evaluation
@@ -101,8 +99,8 @@ struct ForwardArguments {
   bool training = true;                     // backward may follow; false: evaluation
   const SumOverShards* sums = nullptr;      // for a synchronized batch normalisation; null: there is one shard
   const ShardExchange* exchange = nullptr;  // for a divided linear layer; null: the whole layer is computed here
-  const std::byte* packed = nullptr;        // the weight as packed_form() says; null: the operator packs it itself
-  LossCall* loss = nullptr;                 // of y, if this is the last operator
+  const std::byte* packed = nullptr;  // the weight as OpTraits::packed_form says; null: the operator packs it itself
+  LossCall* loss = nullptr;           // of y, if this is the last operator
 };
 
 struct BackwardArguments {
@@ -117,7 +115,7 @@ struct BackwardArguments {
   std::int64_t active = 0;
   ConstActivations x2 = nullptr;  // the second input, if there is one
   Activations dx2 = nullptr;      // its gradient
-  bool add_to_dx = false;         // dx is added to what is there, if the operator adds_to_dx(); not if x2 exists
+  bool add_to_dx = false;         // dx is added to what is there, if the operator's traits allow it; not if x2 exists
   const std::uint64_t* keys = nullptr;
   const SumOverShards* sums = nullptr;      // as in forward
   const ShardExchange* exchange = nullptr;  // as in forward
@@ -133,21 +131,7 @@ class Op {
   Op& operator=(const Op&) = delete;
   virtual ~Op() = default;
 
-  virtual std::size_t saved_bytes() const { return 0; }
-  virtual std::size_t workspace_bytes() const { return 0; }
-  // Whether backward reads x, x2 or y; otherwise these need not be preserved.
-  virtual bool backward_reads_x() const { return false; }
-  virtual bool backward_reads_x2() const { return false; }
-  virtual bool backward_reads_y() const { return false; }
-  // Whether y may alias x, and dx may alias dy: elementwise operators with the same layout on both sides.
-  virtual bool in_place() const { return false; }
-  // Whether backward can add dx to the gradients that other readers of x have left there.
-  virtual bool adds_to_dx() const { return false; }
-  // The form in which the kernels read the first parameter and may write its gradient, if that is not the plain one.
-  virtual std::optional<PackedShape> packed_form() const { return std::nullopt; }
-  // Traffic of the kernels on a GPU; nullopt: one in each pass, which reads and writes each of its tensors once.
-  virtual std::optional<OpTraffic> traffic() const { return std::nullopt; }
-
+  virtual OpTraits traits() const { return {}; }
   virtual void forward(const ForwardArguments& arguments) = 0;
   virtual void backward(const BackwardArguments& arguments) = 0;
 };

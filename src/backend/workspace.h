@@ -2,7 +2,7 @@
 //
 //   Workspace layout;
 //   Workspace::Part<float> packed = layout.add<float>(count);
-//   const std::size_t bytes = layout.bytes();   // the operator's workspace_bytes()
+//   const std::size_t bytes = layout.bytes();   // the operator's OpTraits::workspace_bytes
 //   float* p = packed.in(workspace);
 #pragma once
 

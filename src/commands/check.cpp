@@ -68,9 +68,9 @@ Matrix multiply(Backend& backend) {
   const Memory weight = backend.memory().allocate(sizeof kRightTransposed, "the matrices of a check");
   const Memory bias = backend.memory().allocate(2 * sizeof(float), "the matrices of a check");
   const Memory saved =
-      backend.memory().allocate(std::max<std::size_t>(1, op->saved_bytes()), "the matrices of a check");
+      backend.memory().allocate(std::max<std::size_t>(1, op->traits().saved_bytes), "the matrices of a check");
   const Memory workspace =
-      backend.memory().allocate(std::max<std::size_t>(1, op->workspace_bytes()), "the matrices of a check");
+      backend.memory().allocate(std::max<std::size_t>(1, op->traits().workspace_bytes), "the matrices of a check");
   backend.queue().upload(x.data(), left.data(), left.size());
   backend.queue().upload(weight.data(), kRightTransposed.data(), sizeof kRightTransposed);
   op->forward({.x = {x.data(), element},

@@ -48,6 +48,7 @@ std::size_t Network::add_step(Step step, Layout out) {
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("layer {}: {}", step.name, error.what()));
   }
+  step.traits = step.op->traits();
   for (const std::size_t input : step.inputs) values_[input].readers.push_back(index);
   step.output = values_.size();
   values_.push_back({step.last, output_of(step.specs.back()), out, index, step.backward, {}, nullptr, nullptr});
@@ -154,7 +155,7 @@ void Network::plan_packing() {
     int first = last;
     std::int64_t bytes = 0;
     const auto add = [&] {
-      const std::optional<PackedShape> packed = steps_[static_cast<std::size_t>(first)].op->packed_form();
+      const std::optional<PackedShape> packed = steps_[static_cast<std::size_t>(first)].traits.packed_form;
       if (packed && packed->packs_gradient()) bytes += packed->weights() * static_cast<std::int64_t>(sizeof(float));
     };
     for (add(); bytes > 0 && bytes < kPackedBytes && first > 0; add()) --first;
@@ -183,7 +184,7 @@ std::string Network::describe() const {
 
 OpTraffic Network::traffic_of(int index, const StageWork& work) const {
   const Step& step = steps_[static_cast<std::size_t>(index)];
-  OpTraffic traffic = step.op->traffic().value_or(OpTraffic{{1, work.forward_bytes}, {1, work.backward_bytes}});
+  OpTraffic traffic = step.traits.traffic.value_or(OpTraffic{{1, work.forward_bytes}, {1, work.backward_bytes}});
   if (!step.backward) traffic.backward = {};
   if (!step.backward || !has_input_gradient(step.specs.front())) return traffic;
   if (adds_in_place(index)) {
@@ -222,8 +223,8 @@ std::vector<StageWork> Network::work() const {
                    .forward_bytes = inputs + output + parameters,
                    // Parameters are read, and their gradients written.
                    .backward_bytes = !step.backward ? 0
-                                                    : output + (step.op->backward_reads_x() ? first : 0) +
-                                                          (step.op->backward_reads_y() ? output : 0) +
+                                                    : output + (step.traits.backward_reads_x ? first : 0) +
+                                                          (step.traits.backward_reads_y ? output : 0) +
                                                           (input_gradient ? inputs : 0) + 2 * parameters,
                    .stages = step.stages});
     all.back().traffic = traffic_of(static_cast<int>(&step - steps_.data()), all.back());
@@ -237,7 +238,7 @@ void Network::add_packing(std::vector<StageWork>& all) const {
   bool any = false;
   bool in_range = false;
   for (std::size_t i = steps_.size(); i-- > 0;) {
-    const std::optional<PackedShape> packed = steps_[i].op->packed_form();
+    const std::optional<PackedShape> packed = steps_[i].traits.packed_form;
     if (packed) {
       const double bytes = sizeof(float) * static_cast<double>(packed->weights()) +
                            static_cast<double>(ddp::bytes_of(backend_.ops().activation_element())) *
@@ -375,7 +376,7 @@ std::span<const WeightPacking> Network::packings(float* plain, std::byte* Step::
   for (int i = first; i <= last; ++i) {
     const Step& step = steps_[static_cast<std::size_t>(i)];
     if (step.*packed == nullptr) continue;
-    packings_.push_back({plain + offset_of(step.parameters.front()), step.*packed, *step.op->packed_form()});
+    packings_.push_back({plain + offset_of(step.parameters.front()), step.*packed, *step.traits.packed_form});
   }
   return packings_;
 }

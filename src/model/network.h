@@ -16,7 +16,7 @@
 // the gradient, the others add to it, or write to a temporary buffer that is then added.
 //
 // Note [Packed weights]
-// Operators whose kernels read weights in another form (Op::packed_form()) find them converted: those of all steps at
+// Operators whose kernels read weights in another form (OpTraits::packed_form) find them converted: those of all steps at
 // the begin of forward. Gradients that have this form too are converted back for some steps at once, which together have
 // kPackedBytes of them, and reported as final after that.
 //
@@ -195,6 +195,7 @@ class Network {
     std::int64_t statistics = -1;
     bool backward = true;
     std::unique_ptr<Op> op;
+    OpTraits traits;  // of op
     std::string kernels;
     // Places in the arena.
     std::byte* saved = nullptr;

@@ -12,7 +12,7 @@ namespace ddp {
 bool Network::adds_in_place(int step) const {
   const Step& s = steps_[static_cast<std::size_t>(step)];
   const Value& value = values_[s.inputs.front()];
-  return s.inputs.size() == 1 && value.has_gradient && value.readers.back() != step && s.op->adds_to_dx();
+  return s.inputs.size() == 1 && value.has_gradient && value.readers.back() != step && s.traits.adds_to_dx;
 }
 
 // Whether the gradient of a step's input goes to a temporary buffer, which is then added to an earlier one; that of the images,
@@ -33,12 +33,12 @@ int Network::last_use_of(const Value& value) const {
     const Step& step = steps_[static_cast<std::size_t>(reader)];
     const bool first_input = &values_[step.inputs.front()] == &value;
     const bool second_input = step.inputs.size() > 1 && &values_[step.inputs[1]] == &value;
-    const bool kept = step.backward &&
-                      ((first_input && step.op->backward_reads_x()) || (second_input && step.op->backward_reads_x2()));
+    const bool kept = step.backward && ((first_input && step.traits.backward_reads_x) ||
+                                        (second_input && step.traits.backward_reads_x2));
     last = std::max(last, kept ? backward_time(reader) : reader);
   }
   if (value.producer < 0) return last;
-  const bool kept = value.has_gradient && steps_[static_cast<std::size_t>(value.producer)].op->backward_reads_y();
+  const bool kept = value.has_gradient && steps_[static_cast<std::size_t>(value.producer)].traits.backward_reads_y;
   return std::max(last, kept ? backward_time(value.producer) : value.producer);
 }
 
@@ -67,20 +67,20 @@ void Network::plan_memory() {
     const int dy_begin = value.readers.empty() ? count - 1 : backward_time(value.readers.back());
     const std::size_t input = step.inputs.front();
     const Value& from = values_[input];
-    const bool in_place = step.op->in_place() && from.producer >= 0;
+    const bool in_place = step.traits.in_place && from.producer >= 0;
     if (in_place && last_use_of(from) == i) {
       out.y = values[input].y;
       planner.extend(out.y, i, last_use_of(value));
     } else {
       out.y = planner.add(step.name + ".y", bytes_of(value), i, last_use_of(value));
     }
-    const std::optional<PackedShape> packed = step.op->packed_form();
+    const std::optional<PackedShape> packed = step.traits.packed_form;
     const std::size_t packed_bytes =
         packed ? static_cast<std::size_t>(packed->elements()) * ddp::bytes_of(backend_.ops().activation_element()) : 0;
     if (packed) own.packed = planner.add(step.name + ".packed weight", packed_bytes, 0, step.backward ? backward : i);
     if (!step.backward) {
-      own.saved = planner.add(step.name + ".saved", step.op->saved_bytes(), i, i);
-      own.forward_workspace = planner.add(step.name + ".forward workspace", step.op->workspace_bytes(), i, i);
+      own.saved = planner.add(step.name + ".saved", step.traits.saved_bytes, i, i);
+      own.forward_workspace = planner.add(step.name + ".forward workspace", step.traits.workspace_bytes, i, i);
       continue;
     }
     if (in_place && !writes_aside(i, 0) && !adds_in_place(i)) {
@@ -89,14 +89,14 @@ void Network::plan_memory() {
     } else {
       out.dy = planner.add(step.name + ".dy", bytes_of(value), dy_begin, backward);
     }
-    own.saved = planner.add(step.name + ".saved", step.op->saved_bytes(), i, backward);
+    own.saved = planner.add(step.name + ".saved", step.traits.saved_bytes, i, backward);
     if (packed && packed->packs_gradient()) {
       own.packed_gradient = planner.add(step.name + ".packed gradient", packed_bytes, backward,
                                         backward_time(finished_after_[static_cast<std::size_t>(i)]));
     }
-    own.forward_workspace = planner.add(step.name + ".forward workspace", step.op->workspace_bytes(), i, i);
+    own.forward_workspace = planner.add(step.name + ".forward workspace", step.traits.workspace_bytes, i, i);
     own.backward_workspace =
-        planner.add(step.name + ".backward workspace", step.op->workspace_bytes(), backward, backward);
+        planner.add(step.name + ".backward workspace", step.traits.workspace_bytes, backward, backward);
     const bool input_gradient = has_input_gradient(step.specs.front());
     for (std::size_t k = 0; k < step.inputs.size(); ++k) {
       if (!input_gradient || !writes_aside(i, k)) continue;

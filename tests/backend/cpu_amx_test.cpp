@@ -452,7 +452,7 @@ TEST(LanesAmx, TheInstructionsHaveTheBitsOfTheModel) {
 std::vector<float> weight_gradient(const ConvSpec& spec, const LanesConvTiles& tiles, const std::vector<Bf16>& x,
                                    const std::vector<Bf16>& dy) {
   const auto op = make_lanes_bf16_conv(spec, tiles);
-  const Memory workspace = allocate_on_host(op->workspace_bytes(), "the test's values");
+  const Memory workspace = allocate_on_host(op->traits().workspace_bytes, "the test's values");
   const std::vector<float> weights(static_cast<std::size_t>(spec.weights()));
   std::vector<float> dw(weights.size());
   op->backward({.x = x.data(),

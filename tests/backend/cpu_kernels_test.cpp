@@ -179,8 +179,8 @@ TEST(Relu, PassesNaN) {
       const DeviceArray<float> bias(*backend, random_floats(parameter_elements(spec, 1)));
       const DeviceArray<float> statistics(*backend,
                                           std::vector<float>(static_cast<std::size_t>(statistic_elements(spec)), 1.0F));
-      const Memory saved = backend->memory().allocate(op->saved_bytes(), "a test's values");
-      const Memory workspace = backend->memory().allocate(op->workspace_bytes(), "a test's values");
+      const Memory saved = backend->memory().allocate(op->traits().saved_bytes, "a test's values");
+      const Memory workspace = backend->memory().allocate(op->traits().workspace_bytes, "a test's values");
       op->forward({.x = input.data(),
                    .y = output.data(),
                    .parameters = {weight.data(), bias.data()},
@@ -230,8 +230,8 @@ class Threads : public testing::Test {
     const auto dw = random(parameter_elements(spec, 0));
     const auto db = random(parameter_elements(spec, 1));
     const auto statistics = random(statistic_elements(spec));
-    const Memory saved = backend->memory().allocate(op->saved_bytes(), "a test's values");
-    const Memory workspace = backend->memory().allocate(op->workspace_bytes(), "a test's values");
+    const Memory saved = backend->memory().allocate(op->traits().saved_bytes, "a test's values");
+    const Memory workspace = backend->memory().allocate(op->traits().workspace_bytes, "a test's values");
     op->forward({.x = x.data(),
                  .y = y.data(),
                  .parameters = {weight.data(), bias.data()},
@@ -314,8 +314,8 @@ TEST(BatchNorm, ALargeMeanIsNoMatter) {
     x.set(in.x, batch);
     const DeviceArray<float> weight(*backend, std::vector<float>(17, 1.0F));
     const DeviceArray<float> zeros(*backend, std::vector<float>(34, 0.0F));
-    const Memory saved = backend->memory().allocate(op->saved_bytes(), "a test's values");
-    const Memory workspace = backend->memory().allocate(op->workspace_bytes(), "a test's values");
+    const Memory saved = backend->memory().allocate(op->traits().saved_bytes, "a test's values");
+    const Memory workspace = backend->memory().allocate(op->traits().workspace_bytes, "a test's values");
     op->forward({.x = x.data(),
                  .y = y.data(),
                  .parameters = {weight.data(), zeros.data()},

@@ -117,8 +117,8 @@ JoinedDevice::JoinedDevice(Backend& backend, const std::vector<OpSpec>& specs, L
     for (const float value : random_floats(statistic_elements(spec))) running.push_back(std::abs(value) + 0.5F);
   }
   statistics.emplace_back(backend, running);
-  saved_.emplace_back(backend, std::vector<std::uint8_t>(op_->saved_bytes(), 0xFF));
-  workspace_.emplace_back(backend, std::vector<std::uint8_t>(op_->workspace_bytes(), 0xFF));
+  saved_.emplace_back(backend, std::vector<std::uint8_t>(op_->traits().saved_bytes, 0xFF));
+  workspace_.emplace_back(backend, std::vector<std::uint8_t>(op_->traits().workspace_bytes, 0xFF));
   x.set(random_values(active * input_of(specs.front()).elements()), active, 5);
   x2.set(random_values(active * output_of(specs.back()).elements()), active, 5);
   y.fill(NAN);

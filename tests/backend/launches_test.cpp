@@ -1,4 +1,4 @@
-// The kernels that operators start, counted on the stand-in GPU: as many as Op::traffic() says, and results that do not
+// The kernels that operators start, counted on the stand-in GPU: as many as OpTraits::traffic says, and results that do not
 // depend on the order in which blocks run.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
@@ -42,8 +42,8 @@ class Pass {
         dx_(filled(input_of(specs.front()), layout)),
         dx2_(filled(output_of(specs.back()), layout)),
         statistics_(backend, ones(specs)),
-        saved_(memory(op.saved_bytes())),
-        workspace_(memory(op.workspace_bytes())),
+        saved_(memory(op.traits().saved_bytes)),
+        workspace_(memory(op.traits().workspace_bytes)),
         packed_(memory(packed_bytes())),
         packed_gradient_(memory(packed_bytes())) {
     for (const OpSpec& spec : specs) {
@@ -62,7 +62,7 @@ class Pass {
     a.active = batch_;
     a.x2 = x2_.data();
     a.statistics = statistics_.data();
-    if (op_.packed_form()) {
+    if (op_.traits().packed_form) {
       a.packed = bytes(packed_);
       backend_.math().convert_weights(packing(parameters_[0], packed_), PackingDirection::pack);
     }
@@ -78,9 +78,9 @@ class Pass {
     a.active = batch_;
     a.x2 = x2_.data();
     a.dx2 = dx2_.data();
-    if (op_.packed_form()) {
+    if (op_.traits().packed_form) {
       a.packed = bytes(packed_);
-      if (op_.packed_form()->packs_gradient()) a.packed_gradient = bytes(packed_gradient_);
+      if (op_.traits().packed_form->packs_gradient()) a.packed_gradient = bytes(packed_gradient_);
     }
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
       a.parameters.at(p) = parameters_[p].data();
@@ -120,11 +120,11 @@ class Pass {
     return std::vector<float>(static_cast<std::size_t>(count), 1.0F);
   }
   std::size_t packed_bytes() const {
-    const auto packed = op_.packed_form();
+    const auto packed = op_.traits().packed_form;
     return packed ? static_cast<std::size_t>(packed->elements()) * bytes_of(backend_.ops().activation_element()) : 0;
   }
   std::vector<WeightPacking> packing(const DeviceArray<float>& plain, const DeviceArray<std::uint8_t>& packed) const {
-    return {{plain.data(), bytes(packed), *op_.packed_form()}};
+    return {{plain.data(), bytes(packed), *op_.traits().packed_form}};
   }
 
   Backend& backend_;
@@ -142,7 +142,7 @@ struct Case {
   std::string kernels = {};
 };
 
-// Engine 10 of the stand-in has no workspace, for which traffic() counts a second kernel.
+// Engine 10 of the stand-in has no workspace, for which OpTraits::traffic counts a second kernel.
 std::vector<Case> cases() {
   const std::string cudnn = "forward=cudnn.10 data=cudnn.10 adding=cudnn.10 weights=cudnn.10";
   const std::string own = "forward=own.depthwise data=own.depthwise adding=own.depthwise weights=own.depthwise";
@@ -179,7 +179,7 @@ TEST(StandInLaunches, AreAsManyAsAreSaid) {
   const auto backend = make_cuda_backend({.precision = Precision::bf16});
   for (const Case& c : cases()) {
     const auto op = backend->ops().make_op(c.spec, c.layout, c.layout, c.kernels);
-    const OpTraffic said = op->traffic().value_or(OpTraffic{{1, 0}, {1, 0}});
+    const OpTraffic said = op->traits().traffic.value_or(OpTraffic{{1, 0}, {1, 0}});
     Pass pass(*backend, *op, {c.spec}, c.layout);
     EXPECT_EQ(pass.forward(), said.forward.kernels) << describe(c.spec);
     EXPECT_EQ(pass.backward(), said.backward.kernels) << describe(c.spec);
@@ -191,8 +191,8 @@ TEST(StandInLaunches, OfOwnConvolutionsToo) {
   const ConvSpec spec{.batch = 3, .input = {5, 8, 8}, .output_channels = 7, .window = square(3), .relu = true};
   const auto op = backend->ops().make_op(spec, Layout::nhwc, Layout::nhwc, "mma");
   Pass pass(*backend, *op, {spec}, Layout::nhwc);
-  EXPECT_EQ(pass.forward(), op->traffic()->forward.kernels);
-  EXPECT_EQ(pass.backward(), op->traffic()->backward.kernels);
+  EXPECT_EQ(pass.forward(), op->traits().traffic->forward.kernels);
+  EXPECT_EQ(pass.backward(), op->traits().traffic->backward.kernels);
 }
 
 void expect_same_bits(Pass& pass, const std::string& what) {
@@ -220,8 +220,8 @@ TEST(StandInLaunches, OfFirstConvolutionsToo) {
   const auto backend = make_cuda_backend({.precision = Precision::bf16});
   const auto op = backend->ops().make_op(stem_spec(), Layout::nhwc, Layout::nhwc, "stem");
   Pass pass(*backend, *op, {stem_spec()}, Layout::nhwc);
-  EXPECT_EQ(pass.forward(), op->traffic()->forward.kernels);
-  EXPECT_EQ(pass.backward(), op->traffic()->backward.kernels);
+  EXPECT_EQ(pass.forward(), op->traits().traffic->forward.kernels);
+  EXPECT_EQ(pass.backward(), op->traits().traffic->backward.kernels);
   expect_same_bits(pass, describe(stem_spec()));
 }
 
@@ -242,8 +242,8 @@ TEST(StandInLaunches, OfJoinedOperatorsToo) {
   for (const std::vector<OpSpec>& specs : joined_specs()) {
     const auto op = backend->ops().join(specs, Layout::nhwc);
     Pass pass(*backend, *op, specs, Layout::nhwc);
-    EXPECT_EQ(pass.forward(), op->traffic()->forward.kernels) << describe(specs.back());
-    EXPECT_EQ(pass.backward(), op->traffic()->backward.kernels) << describe(specs.back());
+    EXPECT_EQ(pass.forward(), op->traits().traffic->forward.kernels) << describe(specs.back());
+    EXPECT_EQ(pass.backward(), op->traits().traffic->backward.kernels) << describe(specs.back());
   }
 }
 

@@ -75,8 +75,8 @@ TEST_P(SimpleOperators, BatchNormsRepeatTheirBits) {
     const DeviceArray<float> weight(backend(), std::vector<float>(24, 1.5F));
     const DeviceArray<float> gradient(backend(), std::vector<float>(24));
     const DeviceArray<float> statistics(backend(), std::vector<float>(48));
-    const Memory saved = backend().memory().allocate(op->saved_bytes(), "a test's values");
-    const Memory workspace = backend().memory().allocate(op->workspace_bytes(), "a test's values");
+    const Memory saved = backend().memory().allocate(op->traits().saved_bytes, "a test's values");
+    const Memory workspace = backend().memory().allocate(op->traits().workspace_bytes, "a test's values");
     const auto results = [&] {
       op->forward({.x = x.data(),
                    .y = y.data(),

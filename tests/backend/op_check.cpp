@@ -279,7 +279,7 @@ class Run {
                                   Values(in.parameters.input_bias.size())}),
         statistics(check.backend, std::vector<float>(in.statistics.begin(), in.statistics.end())),
         keys_(check.backend, in.keys),
-        saved_(check.backend, check.op.saved_bytes()) {
+        saved_(check.backend, check.op.traits().saved_bytes) {
     set_inputs(in);
     dx.fill(kGarbage);
     dx2.fill(kGarbage);
@@ -298,7 +298,7 @@ class Run {
   bool second() const { return inputs_of(check_.spec) == 2; }
 
   void forward(bool training, Activations result) {
-    const Garbage workspace(check_.backend, check_.op.workspace_bytes());
+    const Garbage workspace(check_.backend, check_.op.traits().workspace_bytes);
     check_.op.forward({.x = x.data(),
                        .y = result,
                        .parameters = parameters(),
@@ -313,10 +313,10 @@ class Run {
 
   // Tensors that the operator claims not to read hold garbage.
   void backward(Activations gradient, bool add = false) {
-    const Garbage workspace(check_.backend, check_.op.workspace_bytes());
-    if (!check_.op.backward_reads_x()) x.fill(kGarbage);
-    if (!check_.op.backward_reads_y()) y.fill(kGarbage);
-    if (!check_.op.backward_reads_x2()) x2.fill(kGarbage);
+    const Garbage workspace(check_.backend, check_.op.traits().workspace_bytes);
+    if (!check_.op.traits().backward_reads_x) x.fill(kGarbage);
+    if (!check_.op.traits().backward_reads_y) y.fill(kGarbage);
+    if (!check_.op.traits().backward_reads_x2) x2.fill(kGarbage);
     check_.op.backward({.x = x.data(),
                         .y = y.data(),
                         .dy = dy.data(),
@@ -373,7 +373,7 @@ class Comparison {
 // An operator that supports in-place execution must compute the same result in place.
 void check_in_place(const OpCheck& check, Run& run, const Inputs& in, const reference::Outputs& wanted,
                     const reference::Gradients& gradients, const Comparison& compare) {
-  if (!check.op.in_place()) return;
+  if (!check.op.traits().in_place) return;
   run.set_inputs(in);
   run.forward(true, run.x.data());
   // The result has the shape and layout of y, although it is stored in x.
@@ -388,7 +388,7 @@ void check_in_place(const OpCheck& check, Run& run, const Inputs& in, const refe
 // An operator that can add its input gradient to another one must do so.
 void check_adding(const OpCheck& check, Run& run, const Inputs& in, const reference::Gradients& gradients,
                   const Comparison& compare) {
-  if (!check.op.adds_to_dx() || testing::Test::HasFatalFailure()) return;
+  if (!check.op.traits().adds_to_dx || testing::Test::HasFatalFailure()) return;
   Values earlier = exact_values(static_cast<std::int64_t>(gradients.dx.size()));
   run.set_inputs(in);
   run.forward(true, run.y.data());

@@ -218,8 +218,8 @@ void check_repeatable(Backend& backend, const ConvSpec& spec) {
     const DeviceArray<float> b(backend, floats(spec.output_channels));
     const DeviceArray<float> dw(backend, std::vector<float>(static_cast<std::size_t>(weights)));
     const DeviceArray<float> db(backend, std::vector<float>(static_cast<std::size_t>(spec.output_channels)));
-    const Memory saved = backend.memory().allocate(op->saved_bytes(), "a test's values");
-    const Memory workspace = backend.memory().allocate(op->workspace_bytes(), "a test's values");
+    const Memory saved = backend.memory().allocate(op->traits().saved_bytes, "a test's values");
+    const Memory workspace = backend.memory().allocate(op->traits().workspace_bytes, "a test's values");
     const auto results = [&] {
       op->forward({x.data(), y.data(), {w.data(), b.data()}, saved.data(), workspace.data(), spec.batch});
       op->backward({x.data(),

@@ -65,8 +65,8 @@ void check_loss(const LossProblem& problem, Precision precision) {
   const DeviceArray<std::int32_t> second(*backend, others);
   const DeviceArray<float> weight_of_first(*backend, shares);
   const DeviceArray<double> results(*backend, {99, 3});
-  const DeviceArray<std::uint8_t> saved(*backend, std::vector<std::uint8_t>(op->saved_bytes(), 0x7F));
-  const DeviceArray<std::uint8_t> workspace(*backend, std::vector<std::uint8_t>(op->workspace_bytes(), 0x7F));
+  const DeviceArray<std::uint8_t> saved(*backend, std::vector<std::uint8_t>(op->traits().saved_bytes, 0x7F));
+  const DeviceArray<std::uint8_t> workspace(*backend, std::vector<std::uint8_t>(op->traits().workspace_bytes, 0x7F));
   const auto bytes = [](const DeviceArray<std::uint8_t>& memory) {
     return static_cast<std::byte*>(static_cast<void*>(memory.data()));
   };
@@ -131,7 +131,7 @@ TEST(StandInMmaLinear, ManyClassesAreLeftToAnotherKernel) {
   const auto backend = make_cuda_backend({.precision = Precision::bf16});
   const LinearSpec spec{.batch = 4, .inputs = 8, .outputs = 33};
   const auto op = backend->ops().make_op(spec, Layout::plain, Layout::plain, "mma");
-  EXPECT_FALSE(op->traffic()->with_loss);
+  EXPECT_FALSE(op->traits().traffic->with_loss);
 }
 
 }  // namespace

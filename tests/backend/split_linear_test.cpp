@@ -103,8 +103,8 @@ Shard run_shard(Backend& backend, const Problem& p, const LinearSpec& spec, std:
   const DeviceArray<float> weight_gradient(backend, std::vector<float>(p.weight.size(), kUntouched));
   const DeviceArray<float> bias_gradient(backend, std::vector<float>(biases, kUntouched));
   const std::byte garbage{0x7F};
-  const DeviceArray<std::byte> saved(backend, std::vector<std::byte>(op->saved_bytes() + 1, garbage));
-  DeviceArray<std::byte> workspace(backend, std::vector<std::byte>(op->workspace_bytes() + 1, garbage));
+  const DeviceArray<std::byte> saved(backend, std::vector<std::byte>(op->traits().saved_bytes + 1, garbage));
+  DeviceArray<std::byte> workspace(backend, std::vector<std::byte>(op->traits().workspace_bytes + 1, garbage));
   op->forward({.x = x.data(),
                .y = y.data(),
                .parameters = {weight.data(), spec.bias ? bias.data() : nullptr},
@@ -112,7 +112,7 @@ Shard run_shard(Backend& backend, const Problem& p, const LinearSpec& spec, std:
                .workspace = workspace.data(),
                .active = active,
                .exchange = exchange});
-  workspace.set(std::vector<std::byte>(op->workspace_bytes() + 1, garbage));
+  workspace.set(std::vector<std::byte>(op->traits().workspace_bytes + 1, garbage));
   op->backward({.x = x.data(),
                 .y = y.data(),
                 .dy = dy.data(),

@@ -133,7 +133,7 @@ TEST(StandInChoice, AKernelThatOverwritesIsNotTakenToAdd) {
     const auto backend = make_cuda_backend({});
     const std::string text = backend->ops().choose(kSpec, Layout::nhwc, Layout::nhwc, mode).kernels;
     EXPECT_EQ(cuda::conv_kernels_from_text(text, true).data.engine, stand_in::overwriting_engine());
-    EXPECT_FALSE(backend->ops().make_op(kSpec, Layout::nhwc, Layout::nhwc, text)->adds_to_dx());
+    EXPECT_FALSE(backend->ops().make_op(kSpec, Layout::nhwc, Layout::nhwc, text)->traits().adds_to_dx);
   }
 }
 

@@ -105,8 +105,9 @@ Shard run_shard(Backend& backend, const Problem& p, Layout layout, std::int64_t 
   const DeviceArray<float> weight_gradient(backend, floats_of(p.in.parameters.weight));
   const DeviceArray<float> bias_gradient(backend, floats_of(p.in.parameters.bias));
   const DeviceArray<float> statistics(backend, floats_of(p.in.statistics));
-  const DeviceArray<std::byte> saved(backend, std::vector<std::byte>(op->saved_bytes() + 1));
-  const DeviceArray<std::byte> workspace(backend, std::vector<std::byte>(op->workspace_bytes() + 1, std::byte{0x7F}));
+  const DeviceArray<std::byte> saved(backend, std::vector<std::byte>(op->traits().saved_bytes + 1));
+  const DeviceArray<std::byte> workspace(backend,
+                                         std::vector<std::byte>(op->traits().workspace_bytes + 1, std::byte{0x7F}));
   op->forward({.x = x.data(),
                .y = y.data(),
                .parameters = {weight.data(), bias.data()},

@@ -16,6 +16,7 @@ namespace ddp::backend_examples {
 
 extern Backend& backend;
 extern const OpSpec spec;
+extern const std::unique_ptr<Op> op;
 extern const std::vector<OpSpec> specs;
 extern const std::vector<std::string> chosen;
 extern const MemoryPlan plan;

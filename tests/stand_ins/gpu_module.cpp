@@ -29,8 +29,7 @@ bool fault_is(const char* fault) { return variable("STAND_IN_GPU_FAULT") == faul
 class WrongOp final : public Op {
  public:
   explicit WrongOp(std::unique_ptr<Op> op) : op_(std::move(op)) {}
-  std::size_t saved_bytes() const override { return op_->saved_bytes(); }
-  std::size_t workspace_bytes() const override { return op_->workspace_bytes(); }
+  OpTraits traits() const override { return op_->traits(); }
   void forward(const ForwardArguments& arguments) override {
     op_->forward(arguments);
     arguments.y.fp32()[0] += 1;

@@ -154,11 +154,7 @@ class LazyOps final : public OpsInFront {
   class LazyOp final : public Op {
    public:
     LazyOp(LazyQueue& queue, std::shared_ptr<Op> op) : queue_(queue), op_(std::move(op)) {}
-    std::size_t saved_bytes() const override { return op_->saved_bytes(); }
-    std::size_t workspace_bytes() const override { return op_->workspace_bytes(); }
-    bool backward_reads_x() const override { return op_->backward_reads_x(); }
-    bool backward_reads_y() const override { return op_->backward_reads_y(); }
-    bool in_place() const override { return op_->in_place(); }
+    OpTraits traits() const override { return op_->traits(); }
     void forward(const ForwardArguments& arguments) override {
       queue_.enqueue([op = op_, arguments] { op->forward(arguments); });
     }

@@ -11,6 +11,12 @@ passes "a good tree"
 put src/base/b.h 'class Wide final {' "${eleven[@]}" '  virtual int g() const;' '};'
 rejects 'src/base/b.h: class Wide declares 12 virtual functions'
 rm "$tree/src/base/b.h"
+mapfile -t four < <(seq -f '  virtual void f%g() = 0;' 4)
+put src/backend/op.h 'class Op {' '  virtual ~Op() = default;' "${four[@]:0:3}" '};'
+passes "an operator with three"
+put src/backend/op.h 'class Op {' '  virtual ~Op() = default;' "${four[@]}" '};'
+rejects 'src/backend/op.h: class Op declares 4 virtual functions; 3 at most'
+rm "$tree/src/backend/op.h"
 put src/train/step.cpp '' 'if (backend_->queue().on_host()) return;'
 rejects 'src/train/step.cpp:2: calls on_host()'
 rm -r "$tree/src"

@@ -49,7 +49,7 @@ class FlatMath {
   // may be host memory of allocate_for_transfer(), as in DeviceQueue::download(): one kernel takes less time than several
   // small copies.
   virtual void copy_row(std::span<const TableColumn> columns, TableCursor* cursor) = 0;
-  // Converts weights, or gradients back, for operators with Op::packed_form(), which only some backends have.
+  // Converts weights, or gradients back, for operators with OpTraits::packed_form, which only some backends have.
   virtual void convert_weights(std::span<const WeightPacking> /*all*/, PackingDirection /*direction*/) {}
   // One optimizer step on all parameters.
   virtual void update(const UpdateArguments& arguments) = 0;

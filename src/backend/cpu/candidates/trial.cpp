@@ -123,12 +123,13 @@ Trial::Trial(std::span<const OpSpec> specs, Layout x, Layout y, Element element)
 }
 
 void Trial::prepare(const Op& op) {
-  if (op.saved_bytes() > saved_.bytes()) {
-    saved_ = allocate_on_host(op.saved_bytes(), "the timing of kernels");
+  const OpTraits traits = op.traits();
+  if (traits.saved_bytes > saved_.bytes()) {
+    saved_ = allocate_on_host(traits.saved_bytes, "the timing of kernels");
     has_saved_ = false;
   }
-  if (op.workspace_bytes() > workspace_.bytes()) {
-    workspace_ = allocate_on_host(op.workspace_bytes(), "the timing of kernels");
+  if (traits.workspace_bytes > workspace_.bytes()) {
+    workspace_ = allocate_on_host(traits.workspace_bytes, "the timing of kernels");
   }
   forward_.saved = backward_.saved = saved_.data();
   forward_.workspace = backward_.workspace = workspace_.data();

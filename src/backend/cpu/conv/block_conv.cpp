@@ -54,9 +54,12 @@ BackwardArguments part_of(const BackwardArguments& a, const ConvSpec& spec, std:
   return part;
 }
 
-std::size_t BlockConv::saved_bytes() const {
-  if (!spec_.average_pool) return 0;
-  return static_cast<std::size_t>(sample_blocks(spec_.batch) * spec_.output().elements()) * 4 * sizeof(std::uint16_t);
+OpTraits BlockConv::traits() const {
+  const auto results = static_cast<std::size_t>(sample_blocks(spec_.batch) * spec_.output().elements());
+  return {.saved_bytes = spec_.average_pool ? results * 4 * sizeof(std::uint16_t) : 0,
+          .workspace_bytes = workspace_bytes_,
+          .backward_reads_x = true,
+          .backward_reads_y = spec_.relu && !spec_.average_pool};
 }
 
 void BlockConv::clear_gradients(const BackwardArguments& a) const {

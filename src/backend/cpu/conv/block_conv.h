@@ -15,9 +15,7 @@ class BlockConv : public Op {
  public:
   explicit BlockConv(const ConvSpec& spec) : spec_(spec) {}
 
-  std::size_t saved_bytes() const final;
-  bool backward_reads_x() const final { return true; }
-  bool backward_reads_y() const final { return spec_.relu && !spec_.average_pool; }
+  OpTraits traits() const final;
   void forward(const ForwardArguments& a) final;
   void backward(const BackwardArguments& a) final;
 
@@ -44,6 +42,7 @@ class BlockConv : public Op {
   std::int64_t dpre_group() const { return dpre_block() / spec_.groups; }
 
   ConvSpec spec_;
+  std::size_t workspace_bytes_ = 0;  // set by the constructors of derived classes
 };
 
 // The activations from an element on; null stays null.

@@ -75,8 +75,6 @@ class LanesBf16Conv final : public BlockConv {
     workspace_bytes_ = layout.bytes();
   }
 
-  std::size_t workspace_bytes() const override { return workspace_bytes_; }
-
   std::int64_t forward_blocks() const override { return std::max<std::int64_t>(threads_, winograd_.forward_blocks()); }
   std::int64_t backward_blocks() const override { return piece_blocks_; }
 
@@ -348,7 +346,6 @@ class LanesBf16Conv final : public BlockConv {
   std::int64_t band_size_ = 0;
   Workspace::Part<float> packed_, bands_, outer_x_, sums_;
   Workspace::Part<Bf16> rounded_, piece_, dpre_;
-  std::size_t workspace_bytes_ = 0;
 };
 
 }  // namespace

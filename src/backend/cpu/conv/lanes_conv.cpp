@@ -89,8 +89,6 @@ class LanesConv final : public BlockConv {
     workspace_bytes_ = layout.bytes();
   }
 
-  std::size_t workspace_bytes() const override { return workspace_bytes_; }
-
   std::int64_t forward_blocks() const override { return std::max<std::int64_t>(threads_, winograd_.forward_blocks()); }
   std::int64_t backward_blocks() const override { return chunk_; }
 
@@ -406,7 +404,6 @@ class LanesConv final : public BlockConv {
   std::int64_t band_size_ = 0;
   Workspace::Part<float> packed_, bands_, piece_, dpre_, sums_;
   Workspace::Part<float> plane_sums_;  // of the opened gradients
-  std::size_t workspace_bytes_ = 0;
 };
 
 }  // namespace

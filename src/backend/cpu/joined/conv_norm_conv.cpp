@@ -33,7 +33,7 @@ class ConvNormConv final : public Op {
     normalisers_ = saved_.add<Normaliser>(channels_);
     convolved_ = saved_.add<Value>(blocks * block());
     inner_ = workspace_.add<std::byte>(
-        static_cast<std::int64_t>(std::max(first_->workspace_bytes(), second_->workspace_bytes())));
+        static_cast<std::int64_t>(std::max(first_->traits().workspace_bytes, second_->traits().workspace_bytes)));
     const std::int64_t part =
         std::max({second_->forward_blocks(), second_->backward_blocks(), first_->backward_blocks()});
     part_ = workspace_.add<Value>(std::min(part, blocks) * block());
@@ -42,9 +42,9 @@ class ConvNormConv final : public Op {
     slopes_ = workspace_.add<NormSlope>(channels_);
   }
 
-  std::size_t workspace_bytes() const override { return workspace_.bytes(); }
-  std::size_t saved_bytes() const override { return saved_.bytes(); }
-  bool backward_reads_x() const override { return true; }
+  OpTraits traits() const override {
+    return {.saved_bytes = saved_.bytes(), .workspace_bytes = workspace_.bytes(), .backward_reads_x = true};
+  }
 
   void forward(const ForwardArguments& a) override {
     Value* const convolved = convolved_.in(a.saved);

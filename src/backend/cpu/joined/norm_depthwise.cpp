@@ -35,9 +35,11 @@ class NormDepthwise final : public Op {
         normalised_(workspace_.add<Value>(threads_ * planes_.band_values())),
         convolved_(workspace_.add<Value>(threads_ * blocks_ * after_.size())) {}
 
-  std::size_t workspace_bytes() const override { return workspace_.bytes(); }
-  std::size_t saved_bytes() const override { return static_cast<std::size_t>(2 * channels()) * sizeof(Normaliser); }
-  bool backward_reads_x() const override { return true; }
+  OpTraits traits() const override {
+    return {.saved_bytes = static_cast<std::size_t>(2 * channels()) * sizeof(Normaliser),
+            .workspace_bytes = workspace_.bytes(),
+            .backward_reads_x = true};
+  }
 
   void forward(const ForwardArguments& a) override {
     const float* factors = planes_.factors(a.parameters[kWeight], a.workspace);

@@ -22,9 +22,9 @@ class LanesLinear final : public Op {
     workspace_bytes_ = layout.bytes();
   }
 
-  std::size_t workspace_bytes() const override { return workspace_bytes_; }
-  bool backward_reads_x() const override { return true; }
-  bool backward_reads_y() const override { return spec_.relu; }
+  OpTraits traits() const override {
+    return {.workspace_bytes = workspace_bytes_, .backward_reads_x = true, .backward_reads_y = spec_.relu};
+  }
 
   void forward(const ForwardArguments& a) override {
     const lanes::LinearShape shape = shape_for(a.active);

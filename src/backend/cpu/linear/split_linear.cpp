@@ -48,13 +48,15 @@ class SplitLinear final : public Op {
     all_dx_ = layout_.add<float>(spec.input_gradient ? inputs : 0);
     shares_ = layout_.add<float>(spec.input_gradient ? inputs : 0);
     inner_ = layout_.add<std::byte>(
-        static_cast<std::int64_t>(std::max(whole_->workspace_bytes(), part_->workspace_bytes())));
+        static_cast<std::int64_t>(std::max(whole_->traits().workspace_bytes, part_->traits().workspace_bytes)));
   }
 
-  std::size_t saved_bytes() const override { return saved_bytes_; }
-  std::size_t workspace_bytes() const override { return layout_.bytes(); }
-  bool backward_reads_x() const override { return true; }
-  bool backward_reads_y() const override { return spec_.relu; }
+  OpTraits traits() const override {
+    return {.saved_bytes = saved_bytes_,
+            .workspace_bytes = layout_.bytes(),
+            .backward_reads_x = true,
+            .backward_reads_y = spec_.relu};
+  }
 
   void forward(const ForwardArguments& a) override {
     if (a.exchange == nullptr) {

@@ -25,12 +25,12 @@ class BatchNorm : public Op {
     shared_ = workspace_.add<double>(exchanges() ? 2 * spec.shape.channels + 1 : 0);
   }
 
-  std::size_t workspace_bytes() const override { return workspace_.bytes(); }
-  std::size_t saved_bytes() const override {
-    return static_cast<std::size_t>(spec_.shape.channels) * sizeof(Normaliser);
+  OpTraits traits() const override {
+    return {.saved_bytes = static_cast<std::size_t>(spec_.shape.channels) * sizeof(Normaliser),
+            .workspace_bytes = workspace_.bytes(),
+            .backward_reads_x = true,
+            .backward_reads_y = spec_.activation != Activation::none};
   }
-  bool backward_reads_x() const override { return true; }
-  bool backward_reads_y() const override { return spec_.activation != Activation::none; }
 
  protected:
   std::int64_t plane() const { return spec_.shape.height * spec_.shape.width; }
@@ -98,8 +98,11 @@ class RowBatchNorm final : public BatchNorm {
  public:
   RowBatchNorm(const BatchNormSpec& spec, Layout layout) : BatchNorm(spec), layout_(layout), row_(spec, layout) {}
 
-  // The mask of the activation follows from x where nothing is added.
-  bool backward_reads_y() const override { return BatchNorm::backward_reads_y() && spec_.add; }
+  OpTraits traits() const override {
+    OpTraits traits = BatchNorm::traits();
+    traits.backward_reads_y = reads_y();
+    return traits;
+  }
 
   void forward(const ForwardArguments& a) override {
     const std::int64_t computed = computed_samples(a.active, spec_.batch, layout_);
@@ -127,7 +130,7 @@ class RowBatchNorm final : public BatchNorm {
   void backward(const BackwardArguments& a) override {
     const auto rows_of = [&](std::int64_t c) {
       return typename RowNorm<Value>::Backward{
-          rows<const Value>(a.x, c), backward_reads_y() ? rows<const Value>(a.y, c) : ChannelRows<const Value>{},
+          rows<const Value>(a.x, c), reads_y() ? rows<const Value>(a.y, c) : ChannelRows<const Value>{},
           rows<const Value>(a.dy, c), rows<Value>(a.dx, c), spec_.add ? rows<Value>(a.dx2, c) : ChannelRows<Value>{}};
     };
     // Writes the gradients of the channel's weight and bias.
@@ -151,6 +154,8 @@ class RowBatchNorm final : public BatchNorm {
   }
 
  private:
+  // The mask of the activation follows from x where nothing is added.
+  bool reads_y() const { return spec_.add && spec_.activation != Activation::none; }
   template <class V, class From>
   ChannelRows<V> rows(From activations, std::int64_t channel) const {
     return {values<Value>(activations) + channel * row_.size(), spec_.shape.channels * row_.size()};

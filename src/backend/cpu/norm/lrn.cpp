@@ -25,11 +25,11 @@ class Lrn final : public Op {
   }
 
   // The saved sums, before raising to the power.
-  std::size_t saved_bytes() const override {
-    return static_cast<std::size_t>(stored_elements(spec_.batch, spec_.shape, layout_)) * sizeof(float);
+  OpTraits traits() const override {
+    return {.saved_bytes = static_cast<std::size_t>(stored_elements(spec_.batch, spec_.shape, layout_)) * sizeof(float),
+            .workspace_bytes = workspace_.bytes(),
+            .backward_reads_x = true};
   }
-  std::size_t workspace_bytes() const override { return workspace_.bytes(); }
-  bool backward_reads_x() const override { return true; }
 
   void forward(const ForwardArguments& a) override {
     auto* sums = static_cast<float*>(static_cast<void*>(a.saved));

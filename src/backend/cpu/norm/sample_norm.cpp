@@ -56,9 +56,11 @@ class SampleNorm final : public Op {
     means_ = workspace_.add<float>(2 * stored_sets());
   }
 
-  std::size_t saved_bytes() const override { return static_cast<std::size_t>(2 * stored_sets()) * sizeof(float); }
-  std::size_t workspace_bytes() const override { return workspace_.bytes(); }
-  bool backward_reads_x() const override { return true; }
+  OpTraits traits() const override {
+    return {.saved_bytes = static_cast<std::size_t>(2 * stored_sets()) * sizeof(float),
+            .workspace_bytes = workspace_.bytes(),
+            .backward_reads_x = true};
+  }
 
   void forward(const ForwardArguments& a) override {
     // An evaluation may come without saved memory.

@@ -102,10 +102,12 @@ class OneDnnConv final : public Op {
     if (spec.input_gradient) build_data(formats.data);
   }
 
-  std::size_t saved_bytes() const override { return spec_.average_pool ? convolved_bytes() : 0; }
-  std::size_t workspace_bytes() const override { return std::max(forward_space_.bytes(), backward_space_.bytes()); }
-  bool backward_reads_x() const override { return true; }
-  bool backward_reads_y() const override { return spec_.relu && !spec_.average_pool; }
+  OpTraits traits() const override {
+    return {.saved_bytes = spec_.average_pool ? convolved_bytes() : 0,
+            .workspace_bytes = std::max(forward_space_.bytes(), backward_space_.bytes()),
+            .backward_reads_x = true,
+            .backward_reads_y = spec_.relu && !spec_.average_pool};
+  }
 
   void forward(const ForwardArguments& a) override {
     void* full = spec_.average_pool ? a.saved : a.y.data();

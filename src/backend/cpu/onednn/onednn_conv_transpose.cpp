@@ -72,10 +72,10 @@ class OneDnnConvTranspose final : public Op {
   }
 
   // The directions run one after the other.
-  std::size_t workspace_bytes() const override {
-    return std::max({forward_space_.bytes(), weights_space_.bytes(), data_space_.bytes()});
+  OpTraits traits() const override {
+    return {.workspace_bytes = std::max({forward_space_.bytes(), weights_space_.bytes(), data_space_.bytes()}),
+            .backward_reads_x = true};
   }
-  bool backward_reads_x() const override { return true; }
 
   void forward(const ForwardArguments& a) override {
     forward_.point(DNNL_ARG_SRC, a.x.fp32());
@@ -154,15 +154,14 @@ class WiderWindow final : public Op {
         wider_(wider(spec)),
         parameters_(workspace_.add<float>(weights_ * taps_)),
         gradient_(workspace_.add<float>(weights_ * taps_)),
-        inner_(workspace_.add<std::byte>(static_cast<std::int64_t>(wider_.workspace_bytes()))) {}
+        inner_(workspace_.add<std::byte>(static_cast<std::int64_t>(wider_.traits().workspace_bytes))) {}
 
   static bool needed(const ConvTransposeSpec& spec) {
     const Pair2d& padding = spec.output_padding;
     return spec.window.height == 1 && spec.window.width == 1 && (padding.vertical > 0 || padding.horizontal > 0);
   }
 
-  std::size_t workspace_bytes() const override { return workspace_.bytes(); }
-  bool backward_reads_x() const override { return true; }
+  OpTraits traits() const override { return {.workspace_bytes = workspace_.bytes(), .backward_reads_x = true}; }
 
   void forward(const ForwardArguments& a) override {
     ForwardArguments inner = a;

@@ -53,9 +53,9 @@ class OneDnnLinear final : public Op {
         std::max({f.scratchpad_desc().get_size(), bw.scratchpad_desc().get_size(), bd.scratchpad_desc().get_size()})));
   }
 
-  std::size_t workspace_bytes() const override { return layout_.bytes(); }
-  bool backward_reads_x() const override { return true; }
-  bool backward_reads_y() const override { return spec_.relu; }
+  OpTraits traits() const override {
+    return {.workspace_bytes = layout_.bytes(), .backward_reads_x = true, .backward_reads_y = spec_.relu};
+  }
 
   void forward(const ForwardArguments& a) override {
     forward_.point(DNNL_ARG_SRC, a.x.fp32());

@@ -12,7 +12,7 @@ class Dropout final : public Op {
  public:
   Dropout(const DropoutSpec& spec, Layout layout) : spec_(spec), layout_(layout) {}
 
-  bool in_place() const override { return true; }
+  OpTraits traits() const override { return {.in_place = true}; }
 
   void forward(const ForwardArguments& a) override {
     if (a.training) {

@@ -25,8 +25,9 @@ class Elementwise final : public Op {
         kernels_(of_values<Value>(lanes::elementwise_kernels().fp32, lanes::elementwise_kernels().bf16)),
         activation_(static_cast<std::size_t>(spec.activation)) {}
 
-  bool backward_reads_y() const override { return spec_.activation != Activation::none; }
-  bool in_place() const override { return true; }
+  OpTraits traits() const override {
+    return {.backward_reads_y = spec_.activation != Activation::none, .in_place = true};
+  }
 
   void forward(const ForwardArguments& a) override {
     each_piece(a.active, spec_.batch, spec_.shape, layout_, [&](std::int64_t at, std::int64_t count) {

@@ -15,7 +15,7 @@ class Gelu final : public Op {
   Gelu(const GeluSpec& spec, Layout layout)
       : spec_(spec), layout_(layout), kernel_(lanes::gelu_kernels().forms[static_cast<std::size_t>(spec.form)]) {}
 
-  bool backward_reads_x() const override { return true; }
+  OpTraits traits() const override { return {.backward_reads_x = true}; }
 
   void forward(const ForwardArguments& a) override {
     each_piece(a.active, spec_.batch, spec_.shape, layout_,

@@ -79,6 +79,7 @@ class HalfOp final : public Op {
  public:
   HalfOp(std::unique_ptr<Op> op, const OpSpec& spec, Layout x, Layout y)
       : op_(std::move(op)),
+        traits_(op_->traits()),
         input_gradient_(has_input_gradient(spec)),
         weights_(rounds_weights(spec) ? parameter_elements(spec, 0) : 0),
         rounded_(space_.add<Half>(weights_)),
@@ -92,16 +93,17 @@ class HalfOp final : public Op {
       x2_ = Widened<Half>(space_, batch, second_input_of(spec), x);
       dx2_ = Widened<Half>(space_, batch, second_input_of(spec), x);
     }
-    inner_ = space_.add<std::byte>(static_cast<std::int64_t>(op_->workspace_bytes()));
+    inner_ = space_.add<std::byte>(static_cast<std::int64_t>(traits_.workspace_bytes));
   }
 
-  std::size_t saved_bytes() const override { return op_->saved_bytes(); }
-  std::size_t workspace_bytes() const override { return space_.bytes(); }
-  bool backward_reads_x() const override { return op_->backward_reads_x(); }
-  bool backward_reads_x2() const override { return op_->backward_reads_x2(); }
-  bool backward_reads_y() const override { return op_->backward_reads_y(); }
-  // Everything is read before anything is written.
-  bool in_place() const override { return op_->in_place(); }
+  OpTraits traits() const override {
+    return {.saved_bytes = traits_.saved_bytes,
+            .workspace_bytes = space_.bytes(),
+            .backward_reads_x = traits_.backward_reads_x,
+            .backward_reads_x2 = traits_.backward_reads_x2,
+            .backward_reads_y = traits_.backward_reads_y,
+            .in_place = traits_.in_place};
+  }
 
   void forward(const ForwardArguments& a) override {
     ForwardArguments inner = a;
@@ -116,9 +118,9 @@ class HalfOp final : public Op {
 
   void backward(const BackwardArguments& a) override {
     BackwardArguments inner = a;
-    inner.x = op_->backward_reads_x() ? x_.read(a.workspace, a.x, a.active) : x_.in(a.workspace);
-    inner.y = op_->backward_reads_y() ? y_.read(a.workspace, a.y, a.active) : y_.in(a.workspace);
-    if (op_->backward_reads_x2()) inner.x2 = x2_.read(a.workspace, a.x2, a.active);
+    inner.x = traits_.backward_reads_x ? x_.read(a.workspace, a.x, a.active) : x_.in(a.workspace);
+    inner.y = traits_.backward_reads_y ? y_.read(a.workspace, a.y, a.active) : y_.in(a.workspace);
+    if (traits_.backward_reads_x2) inner.x2 = x2_.read(a.workspace, a.x2, a.active);
     inner.dy = dy_.read(a.workspace, a.dy, a.active);
     if (input_gradient_) inner.dx = dx_.in(a.workspace);
     if (a.dx2 != nullptr) inner.dx2 = dx2_.in(a.workspace);
@@ -138,6 +140,7 @@ class HalfOp final : public Op {
   }
 
   std::unique_ptr<Op> op_;
+  OpTraits traits_;  // of op_
   bool input_gradient_;
   std::int64_t weights_;
   // In the same place in both directions: x, y and the weights; dy, dx and dx2 only in backward.

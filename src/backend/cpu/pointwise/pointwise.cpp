@@ -18,7 +18,7 @@ class Pointwise final : public Op {
         layout_(layout),
         kernel_(lanes::pointwise_kernels().functions[static_cast<std::size_t>(spec.function)]) {}
 
-  bool backward_reads_x() const override { return true; }
+  OpTraits traits() const override { return {.backward_reads_x = true}; }
 
   void forward(const ForwardArguments& a) override {
     each_piece(a.active, spec_.batch, spec_.shape, layout_, [&](std::int64_t at, std::int64_t count) {
@@ -44,8 +44,7 @@ class Product final : public Op {
   Product(const ProductSpec& spec, Layout layout)
       : spec_(spec), layout_(layout), kernels_(lanes::pointwise_kernels().product) {}
 
-  bool backward_reads_x() const override { return true; }
-  bool backward_reads_x2() const override { return true; }
+  OpTraits traits() const override { return {.backward_reads_x = true, .backward_reads_x2 = true}; }
 
   void forward(const ForwardArguments& a) override {
     each_part(a.active, [&](std::int64_t at, std::int64_t factor, std::int64_t positions, std::int64_t inner) {

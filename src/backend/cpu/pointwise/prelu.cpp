@@ -23,8 +23,7 @@ class Prelu final : public Op {
     sums_ = workspace_.add<double>(items(spec.batch) * shape_.channels);
   }
 
-  std::size_t workspace_bytes() const override { return workspace_.bytes(); }
-  bool backward_reads_x() const override { return true; }
+  OpTraits traits() const override { return {.workspace_bytes = workspace_.bytes(), .backward_reads_x = true}; }
 
   void forward(const ForwardArguments& a) override {
     each_item(computed_samples(a.active, spec_.batch, layout_), [&](std::int64_t item) {

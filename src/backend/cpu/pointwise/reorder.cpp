@@ -70,7 +70,7 @@ class ChannelsLast final : public Op {
  public:
   explicit ChannelsLast(const ChannelsLastSpec& spec) : elements_(spec.batch * spec.input.elements()) {}
 
-  bool in_place() const override { return true; }
+  OpTraits traits() const override { return {.in_place = true}; }
   void forward(const ForwardArguments& a) override { move(a.x.fp32(), a.y.fp32()); }
   void backward(const BackwardArguments& a) override { move(a.dy.fp32(), a.dx.fp32()); }
 

@@ -141,10 +141,10 @@ class MaximumPool final : public Pool {
       : Pool(spec, layout), kernels_(kernels), threads_(omp_get_max_threads()) {
     if constexpr (!kWide) planes_ = workspace_.add<float>(threads_ * in_plane(planes(spec.batch).inner));
   }
-  std::size_t workspace_bytes() const override { return workspace_.bytes(); }
-
-  std::size_t saved_bytes() const override {
-    return static_cast<std::size_t>(stored_elements(spec_.batch, spec_.output(), layout_)) * sizeof(Index);
+  OpTraits traits() const override {
+    return {
+        .saved_bytes = static_cast<std::size_t>(stored_elements(spec_.batch, spec_.output(), layout_)) * sizeof(Index),
+        .workspace_bytes = workspace_.bytes()};
   }
 
   void forward(const ForwardArguments& a) override {

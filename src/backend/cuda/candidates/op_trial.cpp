@@ -71,8 +71,8 @@ class RunnableOp {
       : context_(context),
         op_(op),
         parameters_(device, context, specs),
-        saved_(device.memory().allocate(op.saved_bytes(), kTrialPurpose)),
-        workspace_(device.memory().allocate(op.workspace_bytes(), kTrialPurpose)),
+        saved_(device.memory().allocate(op.traits().saved_bytes, kTrialPurpose)),
+        workspace_(device.memory().allocate(op.traits().workspace_bytes, kTrialPurpose)),
         keys_(device.memory().allocate(static_cast<std::size_t>(batch_of(specs.front())) * sizeof(std::uint64_t),
                                        kTrialPurpose)) {
     forward_.active = backward_.active = batch_of(specs.front());
@@ -93,7 +93,7 @@ class RunnableOp {
       forward_.parameters.at(i) = backward_.parameters.at(i) = others.values.at(first + i).at<float>(0);
     }
     backward_.packed_gradient = nullptr;
-    if (const std::optional<PackedShape> form = op_.packed_form()) {
+    if (const std::optional<PackedShape> form = op_.traits().packed_form) {
       pack_weights(context_.stream, forward_.parameters[0], context_.element(), packed_.data(), *form);
     }
   }
@@ -123,7 +123,7 @@ class RunnableOp {
  private:
   // As in a network, which packs the weights of all operators at once.
   void pack(const DeviceContext& device) {
-    const std::optional<PackedShape> form = op_.packed_form();
+    const std::optional<PackedShape> form = op_.traits().packed_form;
     if (!form) return;
     const std::size_t bytes = static_cast<std::size_t>(form->elements()) * bytes_of(context_.element());
     packed_ = device.memory().allocate(bytes, kTrialPurpose);

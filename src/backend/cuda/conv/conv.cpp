@@ -38,39 +38,14 @@ class CudaConv final : public Op {
     backward_scratch_ = backward_space_.add<std::byte>(static_cast<std::int64_t>(scratch));
   }
 
-  std::size_t saved_bytes() const override { return saved_.bytes(); }
-  std::size_t workspace_bytes() const override { return std::max(forward_space_.bytes(), backward_space_.bytes()); }
-  bool backward_reads_x() const override { return true; }
-  bool backward_reads_y() const override { return spec_.relu && !spec_.average_pool; }
-  bool adds_to_dx() const override { return adding_ != nullptr; }
-  std::optional<PackedShape> packed_form() const override {
-    if (context_.element() == Element::fp32 && (group_channels() == 1 || taps() == 1)) return std::nullopt;
-    return packed_shape();
-  }
-  std::optional<OpTraffic> traffic() const override {
-    const double each = static_cast<double>(bytes_of(context_.element()));
-    const double x = each * static_cast<double>(spec_.batch * spec_.input.elements());
-    const double convolved = each * static_cast<double>(rows() * spec_.output_channels);
-    const double y = each * static_cast<double>(spec_.batch * spec_.output().elements());
-    const double packed = each * static_cast<double>(weight_count());
-    // Each direction reads two of the tensors and writes the third; a workspace is written and read.
-    const auto convolution = [&](const ConvKernel& used) {
-      return PassTraffic{used.kernels(), x + packed + convolved + 2 * static_cast<double>(used.workspace_bytes())};
-    };
-    OpTraffic traffic;
-    traffic.forward += convolution(*forward_);
-    if (spec_.average_pool) {
-      traffic.forward += kernel({convolved}, {y});
-    } else if (spec_.bias || spec_.relu) {
-      traffic.forward += kernel({convolved}, {convolved});
-    }
-    if (spec_.bias || spec_.relu) {
-      traffic.backward += kernel({y, spec_.relu ? convolved : 0}, {spec_.relu ? convolved : 0});
-      if (spec_.bias && bias_partial_sums(rows(), spec_.output_channels) > 0) traffic.backward.kernels += 1;
-    }
-    traffic.backward += convolution(*weights_);
-    if (data_ != nullptr) traffic.backward += convolution(*data_);
-    return traffic;
+  OpTraits traits() const override {
+    return {.saved_bytes = saved_.bytes(),
+            .workspace_bytes = std::max(forward_space_.bytes(), backward_space_.bytes()),
+            .backward_reads_x = true,
+            .backward_reads_y = spec_.relu && !spec_.average_pool,
+            .adds_to_dx = adding_ != nullptr,
+            .packed_form = packed_form(),
+            .traffic = traffic()};
   }
 
   void forward(const ForwardArguments& a) override {
@@ -111,6 +86,36 @@ class CudaConv final : public Op {
   }
 
  private:
+  std::optional<PackedShape> packed_form() const {
+    if (context_.element() == Element::fp32 && (group_channels() == 1 || taps() == 1)) return std::nullopt;
+    return packed_shape();
+  }
+  OpTraffic traffic() const {
+    const double each = static_cast<double>(bytes_of(context_.element()));
+    const double x = each * static_cast<double>(spec_.batch * spec_.input.elements());
+    const double convolved = each * static_cast<double>(rows() * spec_.output_channels);
+    const double y = each * static_cast<double>(spec_.batch * spec_.output().elements());
+    const double packed = each * static_cast<double>(weight_count());
+    // Each direction reads two of the tensors and writes the third; a workspace is written and read.
+    const auto convolution = [&](const ConvKernel& used) {
+      return PassTraffic{used.kernels(), x + packed + convolved + 2 * static_cast<double>(used.workspace_bytes())};
+    };
+    OpTraffic traffic;
+    traffic.forward += convolution(*forward_);
+    if (spec_.average_pool) {
+      traffic.forward += kernel({convolved}, {y});
+    } else if (spec_.bias || spec_.relu) {
+      traffic.forward += kernel({convolved}, {convolved});
+    }
+    if (spec_.bias || spec_.relu) {
+      traffic.backward += kernel({y, spec_.relu ? convolved : 0}, {spec_.relu ? convolved : 0});
+      if (spec_.bias && bias_partial_sums(rows(), spec_.output_channels) > 0) traffic.backward.kernels += 1;
+    }
+    traffic.backward += convolution(*weights_);
+    if (data_ != nullptr) traffic.backward += convolution(*data_);
+    return traffic;
+  }
+
   std::unique_ptr<ConvKernel> make_kernel(ConvDirection direction, const EngineChoice& choice, bool add = false) const {
     return make_conv_kernel(context_, {spec_, direction, context_.precision, add}, choice);
   }

@@ -31,8 +31,9 @@ class CudaConvTranspose final : public Op {
     backward_scratch_ = backward_space_.add<std::byte>(bytes(scratch));
   }
 
-  std::size_t workspace_bytes() const override { return std::max(forward_space_.bytes(), backward_space_.bytes()); }
-  bool backward_reads_x() const override { return true; }
+  OpTraits traits() const override {
+    return {.workspace_bytes = std::max(forward_space_.bytes(), backward_space_.bytes()), .backward_reads_x = true};
+  }
 
   void forward(const ForwardArguments& a) override {
     void* const packed = forward_packed_.in(a.workspace);

@@ -17,32 +17,14 @@ class MmaConv final : public Op {
     partial_sums_ = space_.add<float>(conv_mma_partial_sums(spec, parts_));
   }
 
-  std::size_t saved_bytes() const override { return saved_.bytes(); }
-  std::size_t workspace_bytes() const override { return space_.bytes(); }
-  bool backward_reads_x() const override { return true; }
-  bool backward_reads_y() const override { return spec_.relu && !spec_.average_pool; }
-  bool adds_to_dx() const override { return spec_.input_gradient; }
-  std::optional<PackedShape> packed_form() const override { return packed_shape(); }
-  std::optional<OpTraffic> traffic() const override {
-    const auto elements = [&](std::int64_t count) {
-      return static_cast<double>(bytes_of(context_.element())) * static_cast<double>(count);
-    };
-    const auto parts = [&](std::int64_t count) {
-      return static_cast<double>(bytes_of(Element::bf16) * parts_) * static_cast<double>(count);
-    };
-    const double x = elements(spec_.batch * spec_.input.elements());
-    const double y = elements(spec_.batch * spec_.output().elements());
-    const double open = spec_.average_pool ? static_cast<double>(spec_.batch * spec_.output().elements()) : 0;
-    const double plain = sizeof(float) * static_cast<double>(spec_.weights());
-    const double packed = parts(packed_shape().fragments(false).elements());
-    const double packed_for_data = parts(packed_shape().fragments(true).elements());
-    const double sums = sizeof(float) * static_cast<double>(conv_mma_partial_sums(spec_, parts_));
-    const double gradient = y + (spec_.average_pool ? open : spec_.relu ? y : 0);
-    OpTraffic traffic;
-    traffic.forward += kernel({x, packed}, {y, open});
-    traffic.backward += kernel({x, gradient, sums}, {sums, plain});
-    if (spec_.input_gradient) traffic.backward.bytes += gradient + packed_for_data + x;
-    return traffic;
+  OpTraits traits() const override {
+    return {.saved_bytes = saved_.bytes(),
+            .workspace_bytes = space_.bytes(),
+            .backward_reads_x = true,
+            .backward_reads_y = spec_.relu && !spec_.average_pool,
+            .adds_to_dx = spec_.input_gradient,
+            .packed_form = packed_shape(),
+            .traffic = traffic()};
   }
 
   void forward(const ForwardArguments& a) override {
@@ -67,6 +49,28 @@ class MmaConv final : public Op {
   }
 
  private:
+  OpTraffic traffic() const {
+    const auto elements = [&](std::int64_t count) {
+      return static_cast<double>(bytes_of(context_.element())) * static_cast<double>(count);
+    };
+    const auto parts = [&](std::int64_t count) {
+      return static_cast<double>(bytes_of(Element::bf16) * parts_) * static_cast<double>(count);
+    };
+    const double x = elements(spec_.batch * spec_.input.elements());
+    const double y = elements(spec_.batch * spec_.output().elements());
+    const double open = spec_.average_pool ? static_cast<double>(spec_.batch * spec_.output().elements()) : 0;
+    const double plain = sizeof(float) * static_cast<double>(spec_.weights());
+    const double packed = parts(packed_shape().fragments(false).elements());
+    const double packed_for_data = parts(packed_shape().fragments(true).elements());
+    const double sums = sizeof(float) * static_cast<double>(conv_mma_partial_sums(spec_, parts_));
+    const double gradient = y + (spec_.average_pool ? open : spec_.relu ? y : 0);
+    OpTraffic traffic;
+    traffic.forward += kernel({x, packed}, {y, open});
+    traffic.backward += kernel({x, gradient, sums}, {sums, plain});
+    if (spec_.input_gradient) traffic.backward.bytes += gradient + packed_for_data + x;
+    return traffic;
+  }
+
   PackedShape packed_shape() const { return conv_mma_packed(spec_, parts_); }
   template <class Arguments>
   const void* packed_weights(const Arguments& a) const {

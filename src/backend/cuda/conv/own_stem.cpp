@@ -13,21 +13,11 @@ class StemConv final : public Op {
     partial_sums_ = space_.add<float>(stem_conv_partial_sums(spec));
   }
 
-  std::size_t workspace_bytes() const override { return space_.bytes(); }
-  bool backward_reads_x() const override { return true; }
-  bool backward_reads_y() const override { return spec_.relu; }
-  std::optional<OpTraffic> traffic() const override {
-    const auto elements = [](std::int64_t count) {
-      return static_cast<double>(bytes_of(Element::bf16)) * static_cast<double>(count);
-    };
-    const double x = elements(spec_.batch * spec_.input.elements());
-    const double y = elements(spec_.batch * spec_.output().elements());
-    const double weights = sizeof(float) * static_cast<double>(spec_.weights());
-    const double sums = sizeof(float) * static_cast<double>(stem_conv_partial_sums(spec_));
-    OpTraffic traffic;
-    traffic.forward += kernel({x, weights}, {y});
-    traffic.backward += kernel({x, spec_.relu ? 2 * y : y, sums}, {sums, weights});
-    return traffic;
+  OpTraits traits() const override {
+    return {.workspace_bytes = space_.bytes(),
+            .backward_reads_x = true,
+            .backward_reads_y = spec_.relu,
+            .traffic = traffic()};
   }
 
   void forward(const ForwardArguments& a) override {
@@ -47,6 +37,20 @@ class StemConv final : public Op {
   }
 
  private:
+  OpTraffic traffic() const {
+    const auto elements = [](std::int64_t count) {
+      return static_cast<double>(bytes_of(Element::bf16)) * static_cast<double>(count);
+    };
+    const double x = elements(spec_.batch * spec_.input.elements());
+    const double y = elements(spec_.batch * spec_.output().elements());
+    const double weights = sizeof(float) * static_cast<double>(spec_.weights());
+    const double sums = sizeof(float) * static_cast<double>(stem_conv_partial_sums(spec_));
+    OpTraffic traffic;
+    traffic.forward += kernel({x, weights}, {y});
+    traffic.backward += kernel({x, spec_.relu ? 2 * y : y, sums}, {sums, weights});
+    return traffic;
+  }
+
   const CudaContext& context_;
   ConvSpec spec_;
   Workspace space_;

@@ -35,37 +35,12 @@ class CudaNormConv1x1 final : public Op {
                                         batch_norm_partial_sums(context.element(), after, kJoinedLayout),
                                         conv1x1_forward_sums(conv), conv1x1_backward_sums(conv)}))) {}
 
-  std::size_t saved_bytes() const override { return saved_.bytes(); }
-  std::size_t workspace_bytes() const override { return space_.bytes(); }
-  bool backward_reads_x() const override { return true; }
-  bool adds_to_dx() const override { return !before_; }
-  std::optional<OpTraffic> traffic() const override {
-    const auto floats = [](std::int64_t count) { return sizeof(float) * static_cast<double>(count); };
-    const auto sums_of = [&](const BatchNormSpec& norm) {
-      return floats(batch_norm_partial_sums(context_.element(), norm, kJoinedLayout));
-    };
-    const auto whole = static_cast<double>(bytes_in(conv_.input, conv_.batch));
-    // The part of the input that the convolution reads: with a stride not all.
-    const Shape result = conv_.convolved();
-    const auto x = static_cast<double>(bytes_in({conv_.input.channels, result.height, result.width}, conv_.batch));
-    const auto y = static_cast<double>(bytes_in(after_.shape, conv_.batch));
-    const double y2 = after_.add ? y : 0;
-    const auto mask = static_cast<double>(batch_norm_mask_bytes(context_.element(), after_, kJoinedLayout));
-    const double weights = floats(conv_.weights());
-    const double forward_sums = floats(conv1x1_forward_sums(conv_));
-    const double backward_sums = floats(conv1x1_backward_sums(conv_));
-    OpTraffic traffic;
-    if (before_) traffic.forward += kernel({x, sums_of(*before_)}, {sums_of(*before_)});
-    traffic.forward += kernel({x, weights, forward_sums}, {y, forward_sums});
-    traffic.forward += kernel({y, y2}, {y, mask});
-    traffic.backward += kernel({y, y, mask, sums_of(after_)}, {y2, sums_of(after_)});
-    traffic.backward += kernel({x, y, y, weights}, {x, backward_sums});
-    traffic.backward += kernel({backward_sums}, {weights});
-    traffic.backward_adding = traffic.backward;
-    traffic.backward_adding->bytes += x;
-    if (strided()) traffic.backward.bytes += whole;  // set to zero
-    if (before_) traffic.backward += kernel({x, x}, {x});
-    return traffic;
+  OpTraits traits() const override {
+    return {.saved_bytes = saved_.bytes(),
+            .workspace_bytes = space_.bytes(),
+            .backward_reads_x = true,
+            .adds_to_dx = !before_,
+            .traffic = traffic()};
   }
 
   void forward(const ForwardArguments& a) override {
@@ -126,6 +101,35 @@ class CudaNormConv1x1 final : public Op {
   }
 
  private:
+  OpTraffic traffic() const {
+    const auto floats = [](std::int64_t count) { return sizeof(float) * static_cast<double>(count); };
+    const auto sums_of = [&](const BatchNormSpec& norm) {
+      return floats(batch_norm_partial_sums(context_.element(), norm, kJoinedLayout));
+    };
+    const auto whole = static_cast<double>(bytes_in(conv_.input, conv_.batch));
+    // The part of the input that the convolution reads: with a stride not all.
+    const Shape result = conv_.convolved();
+    const auto x = static_cast<double>(bytes_in({conv_.input.channels, result.height, result.width}, conv_.batch));
+    const auto y = static_cast<double>(bytes_in(after_.shape, conv_.batch));
+    const double y2 = after_.add ? y : 0;
+    const auto mask = static_cast<double>(batch_norm_mask_bytes(context_.element(), after_, kJoinedLayout));
+    const double weights = floats(conv_.weights());
+    const double forward_sums = floats(conv1x1_forward_sums(conv_));
+    const double backward_sums = floats(conv1x1_backward_sums(conv_));
+    OpTraffic traffic;
+    if (before_) traffic.forward += kernel({x, sums_of(*before_)}, {sums_of(*before_)});
+    traffic.forward += kernel({x, weights, forward_sums}, {y, forward_sums});
+    traffic.forward += kernel({y, y2}, {y, mask});
+    traffic.backward += kernel({y, y, mask, sums_of(after_)}, {y2, sums_of(after_)});
+    traffic.backward += kernel({x, y, y, weights}, {x, backward_sums});
+    traffic.backward += kernel({backward_sums}, {weights});
+    traffic.backward_adding = traffic.backward;
+    traffic.backward_adding->bytes += x;
+    if (strided()) traffic.backward.bytes += whole;  // set to zero
+    if (before_) traffic.backward += kernel({x, x}, {x});
+    return traffic;
+  }
+
   // Arguments of both directions in training.
   Conv1x1Arguments arguments_of(std::int64_t samples, const void* x,
                                 const std::array<const float*, kMaxParameters>& parameters, std::byte* saved) const {

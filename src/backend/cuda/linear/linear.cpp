@@ -53,32 +53,12 @@ class CudaLinear final : public Op {
     backward_scratch_ = backward_space_.add<std::byte>(static_cast<std::int64_t>(backward_scratch));
   }
 
-  std::size_t workspace_bytes() const override { return std::max(forward_space_.bytes(), backward_space_.bytes()); }
-  bool backward_reads_x() const override { return true; }
-  bool backward_reads_y() const override { return spec_.relu; }
-  std::optional<PackedShape> packed_form() const override {
-    if (context_.element() == Element::fp32) return std::nullopt;
-    return PackedShape{1, weight_count(), 1, PackedForm::weight_rows};
-  }
-  std::optional<OpTraffic> traffic() const override {
-    const double each = static_cast<double>(bytes_of(context_.element()));
-    const double x = each * static_cast<double>(spec_.batch * spec_.inputs);
-    const double y = each * static_cast<double>(spec_.batch * spec_.outputs);
-    const double weights = each * static_cast<double>(weight_count());
-    const double plain = sizeof(float) * static_cast<double>(weight_count());
-    const bool converts = context_.element() != Element::fp32;
-    const bool small = takes_small_gradient(spec_);
-    OpTraffic traffic;
-    if (converts && spec_.bias && !spec_.relu) traffic.forward += kernel({}, {});
-    traffic.forward += kernel({x, weights}, {y});
-    if (spec_.relu) traffic.forward += kernel({y}, {y});
-    if (spec_.relu || (spec_.bias && !small)) {
-      traffic.backward += kernel({y, spec_.relu ? y : 0}, {spec_.relu ? y : 0});
-      if (spec_.bias && bias_partial_sums(spec_.batch, spec_.outputs) > 0) traffic.backward.kernels += 1;
-    }
-    traffic.backward += kernel({x, y}, {plain});
-    if (data_ != nullptr) traffic.backward += kernel({y, weights}, {x});
-    return traffic;
+  OpTraits traits() const override {
+    return {.workspace_bytes = std::max(forward_space_.bytes(), backward_space_.bytes()),
+            .backward_reads_x = true,
+            .backward_reads_y = spec_.relu,
+            .packed_form = packed_form(),
+            .traffic = traffic()};
   }
 
   void forward(const ForwardArguments& a) override {
@@ -112,6 +92,31 @@ class CudaLinear final : public Op {
   }
 
  private:
+  std::optional<PackedShape> packed_form() const {
+    if (context_.element() == Element::fp32) return std::nullopt;
+    return PackedShape{1, weight_count(), 1, PackedForm::weight_rows};
+  }
+  OpTraffic traffic() const {
+    const double each = static_cast<double>(bytes_of(context_.element()));
+    const double x = each * static_cast<double>(spec_.batch * spec_.inputs);
+    const double y = each * static_cast<double>(spec_.batch * spec_.outputs);
+    const double weights = each * static_cast<double>(weight_count());
+    const double plain = sizeof(float) * static_cast<double>(weight_count());
+    const bool converts = context_.element() != Element::fp32;
+    const bool small = takes_small_gradient(spec_);
+    OpTraffic traffic;
+    if (converts && spec_.bias && !spec_.relu) traffic.forward += kernel({}, {});
+    traffic.forward += kernel({x, weights}, {y});
+    if (spec_.relu) traffic.forward += kernel({y}, {y});
+    if (spec_.relu || (spec_.bias && !small)) {
+      traffic.backward += kernel({y, spec_.relu ? y : 0}, {spec_.relu ? y : 0});
+      if (spec_.bias && bias_partial_sums(spec_.batch, spec_.outputs) > 0) traffic.backward.kernels += 1;
+    }
+    traffic.backward += kernel({x, y}, {plain});
+    if (data_ != nullptr) traffic.backward += kernel({y, weights}, {x});
+    return traffic;
+  }
+
   std::int64_t weight_count() const { return spec_.inputs * spec_.outputs; }
 
   void write_weight_gradient(const BackwardArguments& a, const void* dpre) {

@@ -20,25 +20,12 @@ class MmaLinear final : public Op {
     partial_loss_ = space_.add<double>(linear_mma_partial_loss(spec));
   }
 
-  std::size_t workspace_bytes() const override { return space_.bytes(); }
-  bool backward_reads_x() const override { return true; }
-  bool backward_reads_y() const override { return spec_.relu; }
-  std::optional<PackedShape> packed_form() const override { return packed_shape(); }
-  std::optional<OpTraffic> traffic() const override {
-    const auto elements = [&](std::int64_t count) {
-      return static_cast<double>(bytes_of(context_.element())) * static_cast<double>(count);
-    };
-    const double x = elements(spec_.batch * spec_.inputs);
-    const double y = elements(spec_.batch * spec_.outputs);
-    const double weights = elements(spec_.inputs * spec_.outputs);
-    const double plain = sizeof(float) * static_cast<double>(spec_.inputs * spec_.outputs);
-    const double gradient = spec_.relu ? 2 * y : y;
-    OpTraffic traffic;
-    traffic.forward += kernel({x, weights}, {y});
-    traffic.backward += kernel({x, gradient}, {plain});
-    if (spec_.input_gradient) traffic.backward.bytes += gradient + weights + x;
-    traffic.with_loss = linear_mma_takes_loss(spec_);
-    return traffic;
+  OpTraits traits() const override {
+    return {.workspace_bytes = space_.bytes(),
+            .backward_reads_x = true,
+            .backward_reads_y = spec_.relu,
+            .packed_form = packed_shape(),
+            .traffic = traffic()};
   }
 
   void forward(const ForwardArguments& a) override {
@@ -68,6 +55,23 @@ class MmaLinear final : public Op {
   }
 
  private:
+  OpTraffic traffic() const {
+    const auto elements = [&](std::int64_t count) {
+      return static_cast<double>(bytes_of(context_.element())) * static_cast<double>(count);
+    };
+    const double x = elements(spec_.batch * spec_.inputs);
+    const double y = elements(spec_.batch * spec_.outputs);
+    const double weights = elements(spec_.inputs * spec_.outputs);
+    const double plain = sizeof(float) * static_cast<double>(spec_.inputs * spec_.outputs);
+    const double gradient = spec_.relu ? 2 * y : y;
+    OpTraffic traffic;
+    traffic.forward += kernel({x, weights}, {y});
+    traffic.backward += kernel({x, gradient}, {plain});
+    if (spec_.input_gradient) traffic.backward.bytes += gradient + weights + x;
+    traffic.with_loss = linear_mma_takes_loss(spec_);
+    return traffic;
+  }
+
   PackedShape packed_shape() const { return linear_mma_packed(spec_, positions_); }
   template <class Arguments>
   const void* packed_weights(const Arguments& a) const {

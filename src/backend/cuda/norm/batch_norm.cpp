@@ -24,22 +24,11 @@ class CudaBatchNorm final : public Op {
           spec.shape.channels);
   }
 
-  std::size_t saved_bytes() const override { return saved_.bytes(); }
-  std::size_t workspace_bytes() const override { return space_.bytes(); }
-  bool backward_reads_x() const override { return true; }
-  std::optional<OpTraffic> traffic() const override {
-    const double x =
-        static_cast<double>(bytes_of(context_.element())) * static_cast<double>(spec_.batch * spec_.shape.elements());
-    const double mask = static_cast<double>(batch_norm_mask_bytes(context_.element(), spec_, layout_));
-    const double sums =
-        sizeof(float) * static_cast<double>(batch_norm_partial_sums(context_.element(), spec_, layout_));
-    const double x2 = spec_.add ? x : 0;
-    OpTraffic traffic;
-    traffic.forward += spec_.frozen ? kernel({}, {}) : kernel({x, sums}, {sums});
-    traffic.forward += kernel({x, x2}, {x, mask});
-    traffic.backward += kernel({x, x, mask, sums}, {x2, sums});  // x and dy; the second input's gradient is written
-    traffic.backward += kernel({x, x}, {x});
-    return traffic;
+  OpTraits traits() const override {
+    return {.saved_bytes = saved_.bytes(),
+            .workspace_bytes = space_.bytes(),
+            .backward_reads_x = true,
+            .traffic = traffic()};
   }
 
   void forward(const ForwardArguments& a) override {
@@ -100,6 +89,21 @@ class CudaBatchNorm final : public Op {
   }
 
  private:
+  OpTraffic traffic() const {
+    const double x =
+        static_cast<double>(bytes_of(context_.element())) * static_cast<double>(spec_.batch * spec_.shape.elements());
+    const double mask = static_cast<double>(batch_norm_mask_bytes(context_.element(), spec_, layout_));
+    const double sums =
+        sizeof(float) * static_cast<double>(batch_norm_partial_sums(context_.element(), spec_, layout_));
+    const double x2 = spec_.add ? x : 0;
+    OpTraffic traffic;
+    traffic.forward += spec_.frozen ? kernel({}, {}) : kernel({x, sums}, {sums});
+    traffic.forward += kernel({x, x2}, {x, mask});
+    traffic.backward += kernel({x, x, mask, sums}, {x2, sums});  // x and dy; the second input's gradient is written
+    traffic.backward += kernel({x, x}, {x});
+    return traffic;
+  }
+
   bool streams(std::int64_t samples) const {
     const auto elements = static_cast<std::size_t>(samples * spec_.shape.elements());
     return elements * bytes_of(context_.element()) > context_.cache_bytes;

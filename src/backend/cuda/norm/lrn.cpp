@@ -12,8 +12,7 @@ class CudaLrn final : public Op {
         layout_(layout),
         products_(space_.add<float>(spec.batch * spec.shape.elements())) {}
 
-  std::size_t workspace_bytes() const override { return space_.bytes(); }
-  bool backward_reads_x() const override { return true; }
+  OpTraits traits() const override { return {.workspace_bytes = space_.bytes(), .backward_reads_x = true}; }
 
   void forward(const ForwardArguments& a) override {
     lrn_forward(context_.stream, context_.element(), spec_, layout_, a.x.data(), a.y.data());

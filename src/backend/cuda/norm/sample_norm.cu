@@ -171,11 +171,11 @@ class CudaSampleNorm final : public Op {
     means_ = space_.add<float>(2 * spec.batch * spec.sets());
   }
 
-  std::size_t saved_bytes() const override {
-    return static_cast<std::size_t>(2 * spec_.batch * spec_.sets()) * sizeof(float);
+  OpTraits traits() const override {
+    return {.saved_bytes = static_cast<std::size_t>(2 * spec_.batch * spec_.sets()) * sizeof(float),
+            .workspace_bytes = space_.bytes(),
+            .backward_reads_x = true};
   }
-  std::size_t workspace_bytes() const override { return space_.bytes(); }
-  bool backward_reads_x() const override { return true; }
 
   void forward(const ForwardArguments& a) override {
     if (sets_.count == 0) return;

@@ -60,7 +60,7 @@ class CudaGelu final : public Op {
   CudaGelu(const CudaContext& context, const GeluSpec& spec)
       : context_(context), count_(static_cast<std::size_t>(spec.batch * spec.shape.elements())) {}
 
-  bool backward_reads_x() const override { return true; }
+  OpTraits traits() const override { return {.backward_reads_x = true}; }
 
   void forward(const ForwardArguments& a) override {
     if (count_ == 0) return;

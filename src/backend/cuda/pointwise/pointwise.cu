@@ -75,7 +75,7 @@ class CudaPointwise final : public Op {
   CudaPointwise(const CudaContext& context, const PointwiseSpec& spec)
       : context_(context), alpha_(spec.alpha), count_(static_cast<std::size_t>(spec.batch * spec.shape.elements())) {}
 
-  bool backward_reads_x() const override { return true; }
+  OpTraits traits() const override { return {.backward_reads_x = true}; }
 
   void forward(const ForwardArguments& a) override {
     if (count_ == 0) return;

@@ -63,8 +63,7 @@ class CudaPrelu final : public Op {
     });
   }
 
-  std::size_t workspace_bytes() const override { return space_.bytes(); }
-  bool backward_reads_x() const override { return true; }
+  OpTraits traits() const override { return {.workspace_bytes = space_.bytes(), .backward_reads_x = true}; }
 
   void forward(const ForwardArguments& a) override {
     if (count_ == 0) return;

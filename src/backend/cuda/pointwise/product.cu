@@ -67,8 +67,7 @@ class CudaProduct final : public Op {
         positions_(static_cast<std::uint32_t>(spec.shape.height * spec.shape.width)),
         count_(static_cast<std::size_t>(spec.batch * spec.shape.elements())) {}
 
-  bool backward_reads_x() const override { return true; }
-  bool backward_reads_x2() const override { return true; }
+  OpTraits traits() const override { return {.backward_reads_x = true, .backward_reads_x2 = true}; }
 
   void forward(const ForwardArguments& a) override {
     if (count_ == 0) return;

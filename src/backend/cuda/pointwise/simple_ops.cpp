@@ -11,8 +11,7 @@ class CudaActivation final : public Op {
   CudaActivation(const CudaContext& context, const ActivationSpec& spec)
       : context_(context), activation_(spec.activation), count_(spec.batch * spec.shape.elements()) {}
 
-  bool backward_reads_y() const override { return activation_ != Activation::none; }
-  bool in_place() const override { return true; }
+  OpTraits traits() const override { return {.backward_reads_y = activation_ != Activation::none, .in_place = true}; }
 
   void forward(const ForwardArguments& a) override {
     activation_forward(context_.stream, context_.element(), activation_, a.x.data(), a.y.data(), count_);
@@ -33,8 +32,7 @@ class CudaAdd final : public Op {
   CudaAdd(const CudaContext& context, const AddSpec& spec)
       : context_(context), activation_(spec.activation), count_(spec.batch * spec.shape.elements()) {}
 
-  bool backward_reads_y() const override { return activation_ != Activation::none; }
-  bool in_place() const override { return true; }
+  OpTraits traits() const override { return {.backward_reads_y = activation_ != Activation::none, .in_place = true}; }
 
   void forward(const ForwardArguments& a) override {
     add_activations(context_.stream, context_.element(), activation_, a.x.data(), a.x2.data(), a.y.data(), count_);
@@ -55,7 +53,7 @@ class CudaDropout final : public Op {
   CudaDropout(const CudaContext& context, const DropoutSpec& spec, Layout layout)
       : context_(context), spec_(spec), layout_(layout) {}
 
-  bool in_place() const override { return true; }
+  OpTraits traits() const override { return {.in_place = true}; }
 
   void forward(const ForwardArguments& a) override { drop(a.training ? a.active : 0, a.keys, a.x.data(), a.y.data()); }
   void backward(const BackwardArguments& a) override { drop(a.active, a.keys, a.dy.data(), a.dx.data()); }
@@ -106,7 +104,7 @@ class CudaChannelsLast final : public Op {
       : context_(context),
         bytes_(static_cast<std::size_t>(spec.batch * spec.input.elements()) * bytes_of(context.element())) {}
 
-  bool in_place() const override { return true; }
+  OpTraits traits() const override { return {.in_place = true}; }
   void forward(const ForwardArguments& a) override { move(a.x.data(), a.y.data()); }
   void backward(const BackwardArguments& a) override { move(a.dy.data(), a.dx.data()); }
 

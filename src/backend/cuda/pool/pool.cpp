@@ -8,7 +8,7 @@ class CudaPool final : public Op {
   CudaPool(const CudaContext& context, const PoolSpec& spec, Layout layout)
       : context_(context), spec_(spec), layout_(layout) {}
 
-  std::size_t saved_bytes() const override { return pool_saved_bytes(spec_); }
+  OpTraits traits() const override { return {.saved_bytes = pool_saved_bytes(spec_)}; }
 
   void forward(const ForwardArguments& a) override {
     pool_forward(context_.stream, context_.element(), spec_, layout_, a.x.data(), a.y.data(), a.saved);

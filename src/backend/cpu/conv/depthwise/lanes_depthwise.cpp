@@ -18,8 +18,7 @@ class LanesDepthwise final : public Op {
   explicit LanesDepthwise(const ConvSpec& spec)
       : spec_(spec), threads_(omp_get_max_threads()), planes_(spec, workspace_, threads_) {}
 
-  std::size_t workspace_bytes() const override { return workspace_.bytes(); }
-  bool backward_reads_x() const override { return true; }
+  OpTraits traits() const override { return {.workspace_bytes = workspace_.bytes(), .backward_reads_x = true}; }
 
   void forward(const ForwardArguments& a) override {
     const float* factors = planes_.factors(a.parameters[0], a.workspace);

@@ -47,8 +47,7 @@ class NhwcDepthwise final : public Op {
     sample_sums_ = workspace_.add<float>(threads * sums_size());
   }
 
-  std::size_t workspace_bytes() const override { return workspace_.bytes(); }
-  bool backward_reads_x() const override { return true; }
+  OpTraits traits() const override { return {.workspace_bytes = workspace_.bytes(), .backward_reads_x = true}; }
 
   void forward(const ForwardArguments& a) override {
     pack_forward_weights(a);
