@@ -1,6 +1,6 @@
 // Pointers to activations: device memory whose elements are fp32, bf16 or fp16, as the backend stores them.
 //
-//   Activations y(memory.data() + offset, backend.ops().activation_element());
+//   Activations y(memory.data() + offset, backend.ops().traits().activation_element);
 //   kernel(y.fp32());                 // throws if the elements are bf16
 //   launch(stream, y.element(), y.data());
 //

@@ -1,7 +1,7 @@
 // A backend is one device: its memory, its queue of work, its operators, and vector arithmetic on flat buffers.
 //
 //   std::unique_ptr<Backend> backend = make_cpu_backend();
-//   KernelChoice choice = backend->ops().choose(spec, Layout::plain, Layout::lanes16, ChoiceMode::timed);
+//   KernelChoice choice = backend->chooser().choose(spec, Layout::plain, Layout::lanes16, ChoiceMode::timed);
 //   Memory memory = backend->memory().allocate(bytes, "the activations");
 //   backend->math().add(sum, addend, count);
 //
@@ -11,6 +11,7 @@
 #include <memory>
 #include <utility>
 
+#include "backend/choose/kernel_chooser.h"
 #include "backend/device_context.h"
 #include "backend/op_factory.h"
 #include "backend/update/flat_math.h"
@@ -29,6 +30,8 @@ class Backend {
   DeviceMemory& memory() const { return device_->memory(); }
   DeviceQueue& queue() const { return device_->queue(); }
   OpFactory& ops() const { return *ops_; }
+  KernelChooser& chooser() const { return ops_->chooser(); }
+  NetworkEnds& ends() const { return ops_->ends(); }
   FlatMath& math() const { return *math_; }
 
  private:

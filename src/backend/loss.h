@@ -62,6 +62,18 @@ struct LossArguments {
   const double* loss_scale = nullptr;
 };
 
+class NetworkEnds {
+ public:
+  NetworkEnds() = default;
+  NetworkEnds(const NetworkEnds&) = delete;
+  NetworkEnds& operator=(const NetworkEnds&) = delete;
+  virtual ~NetworkEnds() = default;
+
+  // Converts bytes to activations in spec.layout; the samples from `count` to the stored batch become zero.
+  virtual void load_input(const InputSpec& spec, const InputArguments& arguments) = 0;
+  virtual void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) = 0;
+};
+
 // The loss of an operator's output, which the operator may compute too; then it sets `done`.
 struct LossCall {
   LossSpec spec;

@@ -3,7 +3,7 @@
 // A spec defines what is computed; an Op computes it on one device:
 //
 //   OpSpec spec = ConvSpec{.batch = 64, .input = {1, 28, 28}, .output_channels = 20, .window = square(3)};
-//   KernelChoice choice = backend.ops().choose(spec, Layout::lanes16, Layout::lanes16, ChoiceMode::timed);
+//   KernelChoice choice = backend.chooser().choose(spec, Layout::lanes16, Layout::lanes16, ChoiceMode::timed);
 //   std::unique_ptr<Op> op = backend.ops().make_op(spec, Layout::lanes16, Layout::lanes16, choice.kernels);
 //   op->forward({.x = x, .y = y, .parameters = {weight, bias}, .saved = saved, .workspace = workspace, .active = 64});
 //

@@ -29,11 +29,6 @@ class OpJoiner {
     return nullptr;
   }
   std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout) { return join(specs, layout, {}); }
-  // Whether they are joined where nothing is timed.
-  virtual bool expects_gain(std::span<const OpSpec> /*specs*/) const { return true; }
-  // The time of one forward and backward pass of an operator that join() makes with the fastest kernels; infinity if there is
-  // none with these.
-  virtual double joined_seconds(std::span<const OpSpec> /*specs*/, Layout /*layout*/) { return 0; }
 };
 
 }  // namespace ddp

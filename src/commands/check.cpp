@@ -58,9 +58,9 @@ Matrix decode(std::span<const std::byte> bytes, Element element) {
 // The product as the device computes it: a linear operator without bias.
 Matrix multiply(Backend& backend) {
   const LinearSpec spec{.batch = 2, .inputs = 3, .outputs = 2, .relu = false, .input_gradient = false};
-  const KernelChoice choice = backend.ops().choose(spec, Layout::plain, Layout::plain, ChoiceMode::fixed);
+  const KernelChoice choice = backend.chooser().choose(spec, Layout::plain, Layout::plain, ChoiceMode::fixed);
   const std::unique_ptr<Op> op = backend.ops().make_op(spec, Layout::plain, Layout::plain, choice.kernels);
-  const Element element = backend.ops().activation_element();
+  const Element element = backend.ops().traits().activation_element;
   const std::vector<std::byte> left = encode(kLeftMatrix, element);
   std::vector<std::byte> product(kProduct.size() * bytes_of(element));
   const Memory x = backend.memory().allocate(left.size(), "the matrices of a check");
@@ -104,7 +104,7 @@ class Check {
         })) {}
 
   std::string description() const {
-    return fmt::format("device  {}\nsums    {}\n\n", backend_->ops().description(), sums_->description());
+    return fmt::format("device  {}\nsums    {}\n\n", backend_->ops().traits().description, sums_->description());
   }
 
   // Returns the sum of the ranks' products.

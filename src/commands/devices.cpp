@@ -58,7 +58,7 @@ std::string process_table(const std::vector<GpuStatus>& gpus) {
 
 std::string cpu_text() {
   const std::size_t cores = physical_cores(available_cpus(process_environment())).size();
-  return fmt::format("{}, {}", counted(cores, "core"), make_cpu_backend()->ops().description());
+  return fmt::format("{}, {}", counted(cores, "core"), make_cpu_backend()->ops().traits().description);
 }
 
 std::string device_text() {

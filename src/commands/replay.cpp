@@ -118,7 +118,8 @@ Trace compute(const Ranks& ranks, const Options& options, const NonFinite& recor
   config.shift = recorded.shift;
   config.label_smoothing = static_cast<float>(options.optimizer.label_smoothing);
   config.join = false;
-  const std::vector<Stage> stages = make_stages(source.graph, config.batch, backend->ops().takes_bias_into_norm());
+  const std::vector<Stage> stages =
+      make_stages(source.graph, config.batch, backend->ops().traits().takes_bias_into_norm);
   Network network(
       *backend, source.graph, config,
       plan_of(*backend, stages, source.graph, config, image == full ? state.plan : stored_plan(state, image)));

@@ -242,8 +242,8 @@ std::vector<HeaderRow> header_rows(const RunParts& parts) {
       {"optimizer", optimizer_text(options.optimizer)},
       {"learning rate", learning_rate_text(options.optimizer, batch.global_batch)},
       {"ranks", parts.ranks.binding.sentence},
-      {"device",
-       prepared.backend->ops().description() + (parts.ranks.device.note.empty() ? "" : "; " + parts.ranks.device.note)},
+      {"device", prepared.backend->ops().traits().description +
+                     (parts.ranks.device.note.empty() ? "" : "; " + parts.ranks.device.note)},
       {"reduction", reduction_text(prepared, parts.trainer)},
       {"memory per rank", memory_text(prepared, parts.run)},
       {"kernels", prepared.plan.origin},

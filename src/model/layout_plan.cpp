@@ -232,8 +232,8 @@ LayoutPlan plan_layouts(OpFactory& ops, const std::vector<Stage>& stages, std::s
 }
 
 KernelChoice timed_answer(OpFactory& ops, const KernelQuery& query) {
-  if (query.rest.empty()) return ops.choose(query.spec, query.from, query.to, ChoiceMode::timed);
-  return {"", ops.joined_seconds(specs_of(query), query.to)};
+  if (query.rest.empty()) return ops.chooser().choose(query.spec, query.from, query.to, ChoiceMode::timed);
+  return {"", ops.chooser().joined_seconds(specs_of(query), query.to)};
 }
 
 LayoutPlan plan_layouts(Backend& backend, const std::vector<Stage>& stages, ChoiceMode mode) {
@@ -243,9 +243,9 @@ LayoutPlan plan_layouts(Backend& backend, const std::vector<Stage>& stages, Choi
   // beginning of others that are.
   const auto asks = [&](const KernelQuery& query) {
     if (mode == ChoiceMode::timed) return true;
-    if (ops.expects_gain(specs_of(query))) return false;
+    if (ops.chooser().expects_gain(specs_of(query))) return false;
     return std::none_of(queries.begin(), queries.end(), [&](const KernelQuery& other) {
-      return begins(query, other) && ops.expects_gain(specs_of(other));
+      return begins(query, other) && ops.chooser().expects_gain(specs_of(other));
     });
   };
   std::vector<KernelQuery> asked;
@@ -259,7 +259,7 @@ LayoutPlan plan_layouts(Backend& backend, const std::vector<Stage>& stages, Choi
     if (mode == ChoiceMode::timed) {
       answers.push_back(timed_answer(ops, query));
     } else {
-      answers.push_back(query.rest.empty() ? ops.choose(query.spec, query.from, query.to, mode)
+      answers.push_back(query.rest.empty() ? ops.chooser().choose(query.spec, query.from, query.to, mode)
                                            : KernelChoice{"", std::numeric_limits<double>::infinity()});
     }
   }

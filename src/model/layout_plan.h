@@ -8,7 +8,7 @@
 // The timing, which takes nearly all of the time, can be divided: each query is answered by itself.
 //
 //   const std::vector<KernelQuery> queries = kernel_queries(backend.ops(), stages);
-//   std::vector<KernelChoice> answers = ...;    // of backend.ops().choose(), one for each query
+//   std::vector<KernelChoice> answers = ...;    // of backend.chooser().choose(), one for each query
 //   LayoutPlan plan = plan_layouts(backend.ops(), stages, queries, answers);
 #pragma once
 

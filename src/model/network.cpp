@@ -19,7 +19,7 @@ constexpr std::int64_t kPackedBytes = std::int64_t{8} << 20U;
 
 Network::Network(Backend& backend, const Graph& graph, const NetworkConfig& config, const LayoutPlan& plan)
     : backend_(backend), parameters_(graph.parameters()), config_(config) {
-  std::vector<Stage> stages = make_stages(graph, config_.batch, backend_.ops().takes_bias_into_norm());
+  std::vector<Stage> stages = make_stages(graph, config_.batch, backend_.ops().traits().takes_bias_into_norm);
   DDP_ASSERT(stages.size() == plan.stages.size());
   if (config_.forward_only) {
     // As if no parameter were trained; the loss still writes the gradient of the logits.
@@ -241,7 +241,7 @@ void Network::add_packing(std::vector<StageWork>& all) const {
     const std::optional<PackedShape> packed = steps_[i].traits.packed_form;
     if (packed) {
       const double bytes = sizeof(float) * static_cast<double>(packed->weights()) +
-                           static_cast<double>(ddp::bytes_of(backend_.ops().activation_element())) *
+                           static_cast<double>(ddp::bytes_of(backend_.ops().traits().activation_element)) *
                                static_cast<double>(packed->elements());
       all[i].traffic.forward.bytes += bytes;
       if (packed->packs_gradient()) all[i].traffic.backward.bytes += bytes;
@@ -289,7 +289,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
   const std::span<const WeightPacking> weights =
       packings(const_cast<float*>(state.parameters), &Step::packed, 0, static_cast<int>(steps_.size()) - 1);
   if (first_part()) {
-    backend_.ops().load_input(
+    backend_.ends().load_input(
         input_, {samples.pixels, samples.rows, samples.count, values_.front().y, samples.edits, samples.step, weights});
   } else {
     DDP_ASSERT(samples.step.columns.empty());
@@ -328,7 +328,7 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
     if (observer_) show(false, place_of_output(step), values_[step.output], arguments.y);
   }
   if (!has_loss_) return;
-  if (!loss.done) backend_.ops().softmax_cross_entropy(loss.spec, loss.arguments);
+  if (!loss.done) backend_.ends().softmax_cross_entropy(loss.spec, loss.arguments);
   if (pass == Pass::training) show(true, "the gradient of the logits", logits, logits.dy);
 }
 

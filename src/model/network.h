@@ -227,7 +227,7 @@ class Network {
   std::span<std::byte> prepared(const Value& value, bool gradient, std::int64_t samples);
   std::size_t elements_of(const Value& value) const;
   std::size_t bytes_of(const Value& value) const {
-    return elements_of(value) * ddp::bytes_of(backend_.ops().activation_element());
+    return elements_of(value) * ddp::bytes_of(backend_.ops().traits().activation_element);
   }
   bool adds_in_place(int step) const;
   bool writes_aside(int step, std::size_t input) const;

@@ -75,8 +75,9 @@ void Network::plan_memory() {
       out.y = planner.add(step.name + ".y", bytes_of(value), i, last_use_of(value));
     }
     const std::optional<PackedShape> packed = step.traits.packed_form;
-    const std::size_t packed_bytes =
-        packed ? static_cast<std::size_t>(packed->elements()) * ddp::bytes_of(backend_.ops().activation_element()) : 0;
+    const std::size_t packed_bytes = packed ? static_cast<std::size_t>(packed->elements()) *
+                                                  ddp::bytes_of(backend_.ops().traits().activation_element)
+                                            : 0;
     if (packed) own.packed = planner.add(step.name + ".packed weight", packed_bytes, 0, step.backward ? backward : i);
     if (!step.backward) {
       own.saved = planner.add(step.name + ".saved", step.traits.saved_bytes, i, i);
@@ -112,7 +113,7 @@ void Network::place(const std::vector<Buffers>& values, const std::vector<Buffer
   if (!borrows) arena_ = backend_.memory().allocate(memory_.arena_bytes, "the activations of this batch size");
   std::byte* const arena = borrows ? config_.lender->arena_.data() : arena_.data();
   const auto activations = [&](BufferId id) {
-    return Activations(arena + memory_.offset(id), backend_.ops().activation_element());
+    return Activations(arena + memory_.offset(id), backend_.ops().traits().activation_element);
   };
   for (std::size_t v = 0; v < values.size(); ++v) {
     values_[v].y = activations(values[v].y);

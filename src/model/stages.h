@@ -1,6 +1,6 @@
 // Lowers the layers of a graph to the operators of a backend.
 //
-//   std::vector<Stage> stages = make_stages(graph, batch, backend.ops().takes_bias_into_norm());
+//   std::vector<Stage> stages = make_stages(graph, batch, backend.ops().traits().takes_bias_into_norm);
 //
 // Two rewrites are applied, neither of which changes a result:
 //   cropping  Pooling in floor mode and strides leave rows and columns at the lower right unread. These are
@@ -8,7 +8,7 @@
 //             normalisation ends this, as its statistics read everything.
 //   fusion    conv+ReLU(+2x2 average pooling), linear+ReLU, batch norm(+sum)(+ReLU or ReLU6) and sum+ReLU become one
 //             operator each, unless another layer reads a value in between.
-// A third one applies if the backend's takes_bias_into_norm() is true: the bias of a convolution or linear layer before
+// A third one applies if BackendTraits::takes_bias_into_norm is true: the bias of a convolution or linear layer before
 // batch normalisation becomes the input bias of the normalisation. It does not affect the loss, so training skips
 // adding it and summing its gradient, which is then exactly zero instead of rounding errors.
 #pragma once

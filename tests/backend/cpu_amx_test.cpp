@@ -202,7 +202,7 @@ TEST(LanesAmx, IsNeitherFixedNorForFp32) {
     const LanesConvTiles tiles = amx_tiles(spec);
     for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
       const auto backend = make_cpu_backend(precision);
-      const auto choice = backend->ops().choose(spec, Layout::lanes16, Layout::lanes16, ChoiceMode::fixed);
+      const auto choice = backend->chooser().choose(spec, Layout::lanes16, Layout::lanes16, ChoiceMode::fixed);
       EXPECT_EQ(choice.kernels.find("amx"), std::string::npos) << choice.kernels;
       const std::string text = precision == Precision::bf16 ? bf16_text(tiles) : to_text(tiles);
       const auto make = [&] { return backend->ops().make_op(spec, Layout::lanes16, Layout::lanes16, text); };
@@ -218,9 +218,9 @@ TEST(LanesAmx, IsNeitherFixedNorForFp32) {
 TEST(LanesAmx, IsNamedWhereItIsUsed) {
   for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
     const auto backend = make_cpu_backend(precision);
-    const bool named = backend->ops().description().find("AMX") != std::string::npos;
-    EXPECT_EQ(named, precision != Precision::fp32 && lanes::uses_amx()) << backend->ops().description();
-    EXPECT_EQ(backend->ops().arithmetic().find("AMX") != std::string::npos, named);
+    const bool named = backend->ops().traits().description.find("AMX") != std::string::npos;
+    EXPECT_EQ(named, precision != Precision::fp32 && lanes::uses_amx()) << backend->ops().traits().description;
+    EXPECT_EQ(backend->ops().traits().arithmetic.find("AMX") != std::string::npos, named);
   }
 }
 

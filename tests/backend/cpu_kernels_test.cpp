@@ -166,8 +166,8 @@ TEST(Relu, PassesNaN) {
   for (const OpSpec& spec : specs) {
     for (const Layout layout : {Layout::plain, Layout::nhwc, Layout::lanes16}) {
       if (!backend->ops().supports(spec, layout, layout)) continue;
-      const auto op = backend->ops().make_op(spec, layout, layout,
-                                             backend->ops().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
+      const auto op = backend->ops().make_op(
+          spec, layout, layout, backend->chooser().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
       const std::int64_t broken = random_between(0, batch_of(spec) - 1);
       const Shape in = input_of(spec);
       const Shape out = output_of(spec);
@@ -210,7 +210,7 @@ class Threads : public testing::Test {
                                                  const std::string& kernels = "") {
     omp_set_num_threads(threads);
     const auto backend = make_cpu_backend();
-    const auto fixed = backend->ops().choose(spec, layout, layout, ChoiceMode::fixed).kernels;
+    const auto fixed = backend->chooser().choose(spec, layout, layout, ChoiceMode::fixed).kernels;
     const auto op = backend->ops().make_op(spec, layout, layout, kernels.empty() ? fixed : kernels);
     std::mt19937 engine(7);
     std::uniform_real_distribution<float> uniform(-1, 1);
@@ -330,7 +330,7 @@ TEST(BatchNorm, ALargeMeanIsNoMatter) {
 
 // A plan is valid for one version of oneDNN, because speed and rounding differ between versions.
 TEST(OneDnn, ItsVersionIsPartOfTheFingerprint) {
-  const std::string fingerprint = make_cpu_backend()->ops().fingerprint();
+  const std::string fingerprint = make_cpu_backend()->ops().traits().fingerprint;
   const char* expected = std::getenv("DDP_EXPECT_ONEDNN");
   EXPECT_THAT(fingerprint, testing::ContainsRegex(expected == nullptr ? " onednn-[0-9]+[.][0-9]+[.][0-9]+ "
                                                                       : fmt::format(" onednn-{} ", expected)));
@@ -343,7 +343,7 @@ TEST(OneDnn, IsLimitedWithTheKernels) {
     EXPECT_FALSE(lanes::limits_onednn());
     return;
   }
-  const std::string fingerprint = make_cpu_backend()->ops().fingerprint();
+  const std::string fingerprint = make_cpu_backend()->ops().traits().fingerprint;
   EXPECT_THAT(fingerprint, testing::HasSubstr(std::string(variable).starts_with("avx2") ? " isa-0x7 " : " isa-0x1 "));
 }
 

@@ -27,8 +27,8 @@ DeviceActivation::DeviceActivation(Backend& backend, std::int64_t batch, const S
       batch_(batch),
       shape_(shape),
       layout_(layout),
-      memory_(backend.memory().allocate(elements() * bytes_of(backend.ops().activation_element()), "a test's values")) {
-}
+      memory_(backend.memory().allocate(elements() * bytes_of(backend.ops().traits().activation_element),
+                                        "a test's values")) {}
 
 void DeviceActivation::set(const reference::Values& plain, std::int64_t active, float rest) {
   std::vector<float> values(elements(), rest);
@@ -56,7 +56,7 @@ bool DeviceActivation::zero_from(std::int64_t active) const {
 }
 
 std::vector<float> DeviceActivation::stored() const {
-  const Element element = backend_.ops().activation_element();
+  const Element element = backend_.ops().traits().activation_element;
   std::vector<std::byte> bytes(elements() * bytes_of(element));
   backend_.queue().download(bytes.data(), memory_.data(), bytes.size());
   backend_.queue().synchronize();
@@ -66,7 +66,7 @@ std::vector<float> DeviceActivation::stored() const {
 }
 
 void DeviceActivation::set_stored(const std::vector<float>& values) {
-  const Element element = backend_.ops().activation_element();
+  const Element element = backend_.ops().traits().activation_element;
   std::vector<std::byte> bytes(values.size() * bytes_of(element));
   for (std::size_t i = 0; i < values.size(); ++i) set_value(bytes.data(), element, i, values[i]);
   backend_.queue().upload(memory_.data(), bytes.data(), bytes.size());

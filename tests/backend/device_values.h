@@ -48,7 +48,7 @@ class DeviceActivation {
  public:
   DeviceActivation(Backend& backend, std::int64_t batch, const Shape& shape, Layout layout);
 
-  Activations data() const { return {memory_.data(), backend_.ops().activation_element()}; }
+  Activations data() const { return {memory_.data(), backend_.ops().traits().activation_element}; }
   // Sets the first `active` samples, and all later ones to `rest`.
   void set(const reference::Values& plain, std::int64_t active, float rest = 0);
   reference::Values get(std::int64_t active) const;

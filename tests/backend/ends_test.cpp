@@ -41,7 +41,7 @@ TEST_P(Input, BytesAreScaledCroppedAndPaddedWithZeros) {
     const InputSpec spec{batch, image, cropped, layout, {0.5F, 2.0F}, {1.0F, -3.0F}};
     DeviceActivation x(backend(), batch, cropped, layout);
     x.fill(77);
-    backend().ops().load_input(spec, {pixels.data(), nullptr, count, x.data()});
+    backend().ends().load_input(spec, {pixels.data(), nullptr, count, x.data()});
     const std::vector<float> values = x.stored();
     for (std::int64_t n = 0; n < stored_samples(batch, layout); ++n) {
       for (std::int64_t c = 0; c < cropped.channels; ++c) {
@@ -86,8 +86,8 @@ TEST_P(Input, RowsPickImages) {
     DeviceActivation in_order(backend(), 6, image, layout);
     by_row.fill(7);
     in_order.fill(9);
-    backend().ops().load_input(spec, {many.data(), rows.data(), count, by_row.data()});
-    backend().ops().load_input(spec, {picked.data(), nullptr, count, in_order.data()});
+    backend().ends().load_input(spec, {many.data(), rows.data(), count, by_row.data()});
+    backend().ends().load_input(spec, {picked.data(), nullptr, count, in_order.data()});
     EXPECT_EQ(by_row.stored(), in_order.stored()) << to_string(layout);
   }
 }
@@ -173,8 +173,8 @@ TEST_P(Input, ImagesAreEditedWhileTheyAreRead) {
       DeviceActivation plain(backend(), spec.batch, cropped, layout);
       actual.fill(7);
       plain.fill(9);
-      backend().ops().load_input(spec, {many.data(), rows.data(), count, actual.data(), each.data()});
-      backend().ops().load_input(spec, {before.data(), nullptr, count, plain.data()});
+      backend().ends().load_input(spec, {many.data(), rows.data(), count, actual.data(), each.data()});
+      backend().ends().load_input(spec, {before.data(), nullptr, count, plain.data()});
       EXPECT_EQ(actual.stored(), plain.stored()) << to_string(layout) << " round " << round;
     }
   }
@@ -219,17 +219,17 @@ TEST_P(Input, TheRowOfTablesIsCopiedFirst) {
                            {0.5F, 1.0F}, {0.0F, 3.0F}, false, {std::uint8_t{4}, std::uint8_t{9}}};
       DeviceActivation actual(backend(), spec.batch, image, layout);
       DeviceActivation expected(backend(), spec.batch, image, layout);
-      backend().ops().load_input(spec, {.pixels = pixels.data(),
-                                        .rows = rows.data(),
-                                        .count = count,
-                                        .x = actual.data(),
-                                        .edits = edited ? each.data() : nullptr,
-                                        .step = {std::span(columns).first(edited ? 3 : 2), cursor.data()}});
-      backend().ops().load_input(spec, {.pixels = pixels.data(),
-                                        .rows = row_numbers.data(),
-                                        .count = count,
-                                        .x = expected.data(),
-                                        .edits = edited ? row_edits.data() : nullptr});
+      backend().ends().load_input(spec, {.pixels = pixels.data(),
+                                         .rows = rows.data(),
+                                         .count = count,
+                                         .x = actual.data(),
+                                         .edits = edited ? each.data() : nullptr,
+                                         .step = {std::span(columns).first(edited ? 3 : 2), cursor.data()}});
+      backend().ends().load_input(spec, {.pixels = pixels.data(),
+                                         .rows = row_numbers.data(),
+                                         .count = count,
+                                         .x = expected.data(),
+                                         .edits = edited ? row_edits.data() : nullptr});
       EXPECT_EQ(actual.stored(), expected.stored()) << to_string(layout) << (edited ? ", edited" : "");
       EXPECT_EQ(rows.get(), row_numbers.get());
       EXPECT_EQ(classes.get(), row_of(labels));
@@ -247,7 +247,7 @@ TEST_P(Input, NoSamplesAreAllZeros) {
     DeviceActivation x(backend(), 4, image, layout);
     x.fill(5);
     const DeviceArray<std::uint8_t> pixels(backend(), {1, 2, 3});
-    backend().ops().load_input({4, image, image, layout, {1.0F}, {1.0F}}, {pixels.data(), nullptr, 0, x.data()});
+    backend().ends().load_input({4, image, image, layout, {1.0F}, {1.0F}}, {pixels.data(), nullptr, 0, x.data()});
     EXPECT_EQ(x.stored(), std::vector<float>(x.stored().size(), 0.0F)) << to_string(layout);
   }
 }
@@ -337,7 +337,7 @@ class SoftmaxCrossEntropy : public EveryBackend {
     // The factor of the gradient, 0.25, is divided in two in some cases.
     const bool scaled = test.batch % 2 == 1;
     const DeviceArray<double> loss_scale(backend(), {8});
-    backend().ops().softmax_cross_entropy(
+    backend().ends().softmax_cross_entropy(
         spec, {logits.data(), labels.data(), test.active, gradient.data(), scaled ? 0.25F / 8 : 0.25F, results.data(),
                results.data() + 1, mixed ? others.data() : nullptr, mixed ? weights.data() : nullptr,
                scaled ? loss_scale.data() : nullptr});
@@ -391,7 +391,7 @@ TEST_P(SoftmaxCrossEntropy, LargeLogitsDoNotOverflow) {
   logits.set({1000, -1000, 0}, 1);
   const DeviceArray<std::int32_t> labels(backend(), {1});
   const DeviceArray<double> results(backend(), {0, 0});
-  backend().ops().softmax_cross_entropy(
+  backend().ends().softmax_cross_entropy(
       {1, 3, Layout::plain, 0}, {logits.data(), labels.data(), 1, nullptr, 1, results.data(), results.data() + 1});
   EXPECT_NEAR(results.get()[0], 2000, 1);
   EXPECT_EQ(results.get()[1], 0);
@@ -405,7 +405,7 @@ TEST_P(SoftmaxCrossEntropy, ABrokenLogitBreaksTheLoss) {
     logits.set(values, 1);
     const DeviceArray<std::int32_t> labels(backend(), {1});
     const DeviceArray<double> results(backend(), {0, 0});
-    backend().ops().softmax_cross_entropy(
+    backend().ends().softmax_cross_entropy(
         {1, 10, Layout::plain, 0}, {logits.data(), labels.data(), 1, nullptr, 1, results.data(), results.data() + 1});
     EXPECT_TRUE(std::isnan(results.get()[0])) << broken;
   }

@@ -202,7 +202,7 @@ TEST_P(Flat, FloatsAreRoundedToFp16AndBack) {
 
 // In fp32, rounded once.
 TEST_P(Flat, ActivationsAreAdded) {
-  const Element element = backend().ops().activation_element();
+  const Element element = backend().ops().traits().activation_element;
   for (const std::int64_t count : {1, 15, 1000, 8192, 30001}) {
     const Shape shape{count, 1, 1};
     DeviceActivation sum(backend(), 1, shape, Layout::plain);

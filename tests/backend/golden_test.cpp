@@ -189,7 +189,7 @@ class Golden : public Operators {
  protected:
   void SetUp() override {
     Operators::SetUp();
-    if (!IsSkipped() && backend().ops().activation_element() != Element::fp32) {
+    if (!IsSkipped() && backend().ops().traits().activation_element != Element::fp32) {
       GTEST_SKIP() << "in bf16 the inputs are others, and rounding decides about ReLU";
     }
   }
@@ -207,7 +207,7 @@ TEST_P(Golden, LayersAreThoseOfPyTorch) {
       for (const Layout y : kLayouts) {
         if (!backend().ops().supports(spec, x, y)) continue;
         ++layouts;
-        const std::string kernels = backend().ops().choose(spec, x, y, ChoiceMode::fixed).kernels;
+        const std::string kernels = backend().chooser().choose(spec, x, y, ChoiceMode::fixed).kernels;
         const auto op = backend().ops().make_op(spec, x, y, kernels);
         const std::string what =
             fmt::format("{} of seed {}, {} to {}", kind_of(spec), test["seed"].get<int>(), to_string(x), to_string(y));
@@ -232,9 +232,9 @@ TEST_P(Golden, TheLossIsThatOfPyTorch) {
     DeviceActivation logits(backend(), batch, {classes, 1, 1}, Layout::plain);
     const DeviceActivation gradient(backend(), batch, {classes, 1, 1}, Layout::plain);
     logits.set(uniform(test, Which::x, batch * classes, test["input_scale"]), batch);
-    backend().ops().softmax_cross_entropy({batch, classes, Layout::plain, test["smoothing"]},
-                                          {logits.data(), labels.data(), batch, gradient.data(),
-                                           1.0F / static_cast<float>(batch), results.data(), results.data() + 1});
+    backend().ends().softmax_cross_entropy({batch, classes, Layout::plain, test["smoothing"]},
+                                           {logits.data(), labels.data(), batch, gradient.data(),
+                                            1.0F / static_cast<float>(batch), results.data(), results.data() + 1});
     const double sum = test["loss_sum"];
     EXPECT_NEAR(results.get()[0], sum, 1e-5 * sum);
     EXPECT_EQ(results.get()[1], test["correct"].get<double>());

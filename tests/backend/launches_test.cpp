@@ -121,7 +121,8 @@ class Pass {
   }
   std::size_t packed_bytes() const {
     const auto packed = op_.traits().packed_form;
-    return packed ? static_cast<std::size_t>(packed->elements()) * bytes_of(backend_.ops().activation_element()) : 0;
+    return packed ? static_cast<std::size_t>(packed->elements()) * bytes_of(backend_.ops().traits().activation_element)
+                  : 0;
   }
   std::vector<WeightPacking> packing(const DeviceArray<float>& plain, const DeviceArray<std::uint8_t>& packed) const {
     return {{plain.data(), bytes(packed), *op_.traits().packed_form}};
@@ -251,10 +252,10 @@ TEST(StandInLaunches, OfJoinedOperatorsToo) {
 TEST(StandInLaunches, JoinedOperatorsThatDifferFromSeparateOnesAreSkipped) {
   const auto backend = make_cuda_backend({.precision = Precision::bf16});
   const std::vector<OpSpec> specs = joined_specs(4).back();
-  EXPECT_LT(backend->ops().joined_seconds(specs, Layout::nhwc), 1e9);
+  EXPECT_LT(backend->chooser().joined_seconds(specs, Layout::nhwc), 1e9);
   const stand_in::ProposeFirst proposed(stand_in::wrong_engine());
   ::testing::internal::CaptureStderr();
-  EXPECT_EQ(backend->ops().joined_seconds(specs, Layout::nhwc), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(backend->chooser().joined_seconds(specs, Layout::nhwc), std::numeric_limits<double>::infinity());
   const std::string log = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(log.find("batchnorm to 64x4x4, conv to 128x4x4, batchnorm to 128x4x4 together"), std::string::npos) << log;
   EXPECT_NE(log.find("is skipped: its result differs from that of separate ones"), std::string::npos) << log;
@@ -272,7 +273,7 @@ TEST(StandInLaunches, OwnOperatorsAgreeWithTheLibrarys) {
     const auto backend = make_cuda_backend({.precision = precision});
     ::testing::internal::CaptureStderr();
     for (const OpSpec& spec : specs) {
-      EXPECT_LT(backend->ops().choose(spec, Layout::nhwc, Layout::nhwc, ChoiceMode::timed).seconds, 1.0);
+      EXPECT_LT(backend->chooser().choose(spec, Layout::nhwc, Layout::nhwc, ChoiceMode::timed).seconds, 1.0);
     }
     const std::string log = ::testing::internal::GetCapturedStderr();
     EXPECT_EQ(log.find("our own operator"), std::string::npos) << log;
@@ -365,7 +366,7 @@ TEST(StandInLaunches, WeightsArePackedWhileImagesAreLoaded) {
   const InputSpec input{4, image, image, Layout::nhwc, {1.0F, 0.5F, 2.0F}, {0.0F, 1.0F, 0.0F}};
   for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
     const auto backend = make_cuda_backend({.precision = precision});
-    const Element element = backend->ops().activation_element();
+    const Element element = backend->ops().traits().activation_element;
     std::vector<std::uint8_t> bytes(4 * 60);
     for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random_between(0, 255));
     const DeviceArray<std::uint8_t> pixels(*backend, bytes);
@@ -387,9 +388,9 @@ TEST(StandInLaunches, WeightsArePackedWhileImagesAreLoaded) {
       backend->math().convert_weights(to_apart, PackingDirection::pack);
       DeviceActivation alone(*backend, 4, image, Layout::nhwc);
       DeviceActivation x(*backend, 4, image, Layout::nhwc);
-      backend->ops().load_input(input, {.pixels = pixels.data(), .count = 3, .x = alone.data()});
+      backend->ends().load_input(input, {.pixels = pixels.data(), .count = 3, .x = alone.data()});
       const std::size_t before = testing::enqueued("kernel");
-      backend->ops().load_input(input, {.pixels = pixels.data(), .count = 3, .x = x.data(), .weights = to_beside});
+      backend->ends().load_input(input, {.pixels = pixels.data(), .count = 3, .x = x.data(), .weights = to_beside});
       EXPECT_EQ(testing::enqueued("kernel") - before, count > cuda::kPackedAtOnce ? 3U : 1U);
       EXPECT_EQ(x.stored(), alone.stored());
       for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(beside[i].get(), apart[i].get()) << i << " of " << count;

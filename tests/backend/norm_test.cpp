@@ -27,14 +27,15 @@ Shape random_shape(std::int64_t most_channels = 5) {
 TEST_P(SimpleOperators, BatchNormsAgreeWithTheReference) {
   for (int round = 0; round < 12; ++round) {
     for (const Activation activation : {Activation::none, Activation::relu, Activation::relu6}) {
-      const BatchNormSpec spec{.batch = random_between(1, 40),
-                               .shape = round % 4 == 0 ? Shape{random_between(1, 70), 1, 1} : random_shape(37),
-                               .epsilon = round % 2 == 0 ? 1e-5F : 1e-3F,
-                               .momentum = round % 3 == 0 ? 0.1F : 0.3F,
-                               .activation = activation,
-                               .add = round % 2 == 1,
-                               .input_bias = backend().ops().takes_bias_into_norm() && round % 3 != 1 && round % 4 < 2,
-                               .frozen = round % 4 >= 2};
+      const BatchNormSpec spec{
+          .batch = random_between(1, 40),
+          .shape = round % 4 == 0 ? Shape{random_between(1, 70), 1, 1} : random_shape(37),
+          .epsilon = round % 2 == 0 ? 1e-5F : 1e-3F,
+          .momentum = round % 3 == 0 ? 0.1F : 0.3F,
+          .activation = activation,
+          .add = round % 2 == 1,
+          .input_bias = backend().ops().traits().takes_bias_into_norm && round % 3 != 1 && round % 4 < 2,
+          .frozen = round % 4 >= 2};
       const std::string what =
           fmt::format("batch norm, {}{} {}{}{}", describe_shape(spec.batch, spec.shape), spec.add ? " add" : "",
                       to_string(activation), spec.input_bias ? " input bias" : "", spec.frozen ? " frozen" : "");
@@ -66,8 +67,8 @@ TEST_P(SimpleOperators, BatchNormsRepeatTheirBits) {
   constexpr int kTurns = 5;
   for (const Layout layout : kLayouts) {
     if (!backend().ops().supports(spec, layout, layout)) continue;
-    const auto op = backend().ops().make_op(spec, layout, layout,
-                                            backend().ops().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
+    const auto op = backend().ops().make_op(
+        spec, layout, layout, backend().chooser().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
     DeviceActivation x(backend(), spec.batch, spec.shape, layout);
     DeviceActivation y(backend(), spec.batch, spec.shape, layout);
     DeviceActivation dx(backend(), spec.batch, spec.shape, layout);

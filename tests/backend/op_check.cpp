@@ -450,7 +450,7 @@ void check_op(const OpCheck& check, const Inputs& in, const Values& dy, const Ex
 
 void check_op(const OpCheck& check) {
   const OpSpec part = active_part(check);
-  Inputs in = inputs_for(part, check.backend.ops().activation_element() != Element::fp32);
+  Inputs in = inputs_for(part, check.backend.ops().traits().activation_element != Element::fp32);
   Values dy = exact_values(check.active * output_of(part).elements());
   const std::vector<bool> near = reference::near_kinks(part, in, std::max(1e-3, 5 * check.tolerance));
   for (std::size_t i = 0; i < near.size(); ++i) dy[i] = near[i] ? 0 : dy[i];

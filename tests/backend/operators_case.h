@@ -20,7 +20,7 @@ class Operators : public EveryBackend {
       for (const Layout y : kLayouts) {
         if (!backend().ops().supports(spec, x, y)) continue;
         ++layouts;
-        const KernelChoice choice = backend().ops().choose(spec, x, y, mode);
+        const KernelChoice choice = backend().chooser().choose(spec, x, y, mode);
         EXPECT_GT(choice.seconds, 0) << what;
         const auto op = backend().ops().make_op(spec, x, y, choice.kernels);
         const std::int64_t active = random_between(1, batch_of(spec));

@@ -189,8 +189,8 @@ TEST_P(Operators, AnEmptyShardHasZeroGradients) {
   for (const OpSpec& spec : specs) {
     for (const Layout layout : kLayouts) {
       if (!backend().ops().supports(spec, layout, layout)) continue;
-      const auto op = backend().ops().make_op(spec, layout, layout,
-                                              backend().ops().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
+      const auto op = backend().ops().make_op(
+          spec, layout, layout, backend().chooser().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
       check_op({backend(), *op, spec, layout, layout, 0, tolerance(), "empty " + kind_of(spec)});
     }
   }
@@ -205,8 +205,8 @@ void check_repeatable(Backend& backend, const ConvSpec& spec) {
   const std::int64_t weights = parameter_elements(spec, 0);
   for (const Layout layout : kLayouts) {
     if (!backend.ops().supports(spec, layout, layout)) continue;
-    const KernelChoice choice = backend.ops().choose(spec, layout, layout, ChoiceMode::fixed);
-    EXPECT_EQ(choice.kernels, backend.ops().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
+    const KernelChoice choice = backend.chooser().choose(spec, layout, layout, ChoiceMode::fixed);
+    EXPECT_EQ(choice.kernels, backend.chooser().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
     const auto op = backend.ops().make_op(spec, layout, layout, choice.kernels);
     DeviceActivation x(backend, spec.batch, spec.input, layout);
     DeviceActivation dy(backend, spec.batch, spec.output(), layout);

@@ -24,7 +24,7 @@ TEST(StandInMmaChoice, LeavesTheRestToCudnn) {
   others[4].window.padding.top = 3;
   for (const ConvSpec& spec : others) EXPECT_FALSE(cuda::conv_mma_takes(spec, 1)) << describe(spec);
   const auto backend = make_cuda_backend({.precision = Precision::bf16});
-  EXPECT_EQ(backend->ops().choose(taken, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels.substr(0, 8),
+  EXPECT_EQ(backend->chooser().choose(taken, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels.substr(0, 8),
             "forward=");
   try {
     static_cast<void>(backend->ops().make_op(others[0], Layout::nhwc, Layout::nhwc, "mma"));
@@ -38,9 +38,10 @@ TEST(StandInMmaChoice, LeavesTheRestToCudnn) {
 TEST(StandInMmaChoice, IsTheFixedChoiceForOddChannels) {
   const ConvSpec spec{.batch = 4, .input = {20, 12, 12}, .output_channels = 50, .window = square(5)};
   const auto bf16 = make_cuda_backend({.precision = Precision::bf16, .deterministic = true});
-  EXPECT_EQ(bf16->ops().choose(spec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels, "mma");
+  EXPECT_EQ(bf16->chooser().choose(spec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels, "mma");
   const auto fp32 = make_cuda_backend({});
-  EXPECT_EQ(fp32->ops().choose(spec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels.substr(0, 8), "forward=");
+  EXPECT_EQ(fp32->chooser().choose(spec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels.substr(0, 8),
+            "forward=");
 }
 
 // What the threads of a warp hand in stays until all have read it, also while some hand in the next values.

@@ -23,11 +23,11 @@ TEST(StandInMmaLinear, IsTheFixedChoiceForSmallLayers) {
   const auto fp32 = make_cuda_backend({.deterministic = true});
   for (const Layout layout : {Layout::plain, Layout::nhwc}) {
     ASSERT_TRUE(bf16->ops().supports(small, layout, layout));
-    EXPECT_EQ(bf16->ops().choose(small, layout, layout, ChoiceMode::fixed).kernels, "mma");
+    EXPECT_EQ(bf16->chooser().choose(small, layout, layout, ChoiceMode::fixed).kernels, "mma");
   }
-  EXPECT_EQ(bf16->ops().choose(large, Layout::plain, Layout::plain, ChoiceMode::fixed).kernels, "");
+  EXPECT_EQ(bf16->chooser().choose(large, Layout::plain, Layout::plain, ChoiceMode::fixed).kernels, "");
   EXPECT_FALSE(bf16->ops().supports(large, Layout::nhwc, Layout::nhwc));
-  EXPECT_EQ(fp32->ops().choose(small, Layout::plain, Layout::plain, ChoiceMode::fixed).kernels, "");
+  EXPECT_EQ(fp32->chooser().choose(small, Layout::plain, Layout::plain, ChoiceMode::fixed).kernels, "");
   EXPECT_FALSE(fp32->ops().supports(small, Layout::nhwc, Layout::nhwc));
   // By timing.
   EXPECT_TRUE(make_cuda_backend({})->ops().supports(small, Layout::nhwc, Layout::nhwc));

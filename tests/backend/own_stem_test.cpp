@@ -101,7 +101,7 @@ TEST(StandInStem, IsChosenByTimingOnly) {
                       .input_gradient = false};
   ASSERT_TRUE(cuda::stem_conv_takes(spec));
   const auto bf16 = make_cuda_backend({.precision = Precision::bf16, .deterministic = true});
-  EXPECT_EQ(bf16->ops().choose(spec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels, "mma");
+  EXPECT_EQ(bf16->chooser().choose(spec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed).kernels, "mma");
 }
 
 }  // namespace

@@ -104,7 +104,7 @@ std::size_t started() {
 }
 
 std::vector<Stage> stages_of(Backend& backend, const Problem& problem) {
-  return make_stages(problem.graph, kBatch, backend.ops().takes_bias_into_norm());
+  return make_stages(problem.graph, kBatch, backend.ops().traits().takes_bias_into_norm);
 }
 
 Outcome run(Backend& backend, const Problem& problem, const LayoutPlan& plan) {
@@ -272,7 +272,8 @@ std::string joined_in_plan(const Problem& problem, double behind, double around)
     const bool liked = query.from == Layout::nhwc && query.to == Layout::nhwc;
     const std::size_t count = 1 + query.rest.size();
     const std::string kernels =
-        liked && count == 1 ? backend->ops().choose(query.spec, query.from, query.to, ChoiceMode::fixed).kernels : "";
+        liked && count == 1 ? backend->chooser().choose(query.spec, query.from, query.to, ChoiceMode::fixed).kernels
+                            : "";
     answers.push_back({kernels, !liked ? 100.0 : count == 1 ? 1 : count == 2 ? behind : around});
   }
   const LayoutPlan plan = plan_layouts(backend->ops(), stages, queries, answers);

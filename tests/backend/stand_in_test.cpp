@@ -33,7 +33,7 @@ constexpr ConvSpec kSpec{.batch = 3, .input = {2, 6, 6}, .output_channels = 4, .
 
 cuda::ConvKernels chosen(const GpuBackendConfig& config, ChoiceMode mode, const ConvSpec& spec = kSpec) {
   const auto backend = make_cuda_backend(config);
-  return cuda::conv_kernels_from_text(backend->ops().choose(spec, Layout::nhwc, Layout::nhwc, mode).kernels, true);
+  return cuda::conv_kernels_from_text(backend->chooser().choose(spec, Layout::nhwc, Layout::nhwc, mode).kernels, true);
 }
 
 TEST(StandInChoice, TheFastestIsNotTakenWhereItComputesWrong) {
@@ -131,7 +131,7 @@ TEST(StandInChoice, AKernelThatOverwritesIsNotTakenToAdd) {
     EXPECT_EQ(kernels.adding->text(), kernels.data.text());
     const stand_in::ProposeFirst proposed(stand_in::overwriting_engine(), true);
     const auto backend = make_cuda_backend({});
-    const std::string text = backend->ops().choose(kSpec, Layout::nhwc, Layout::nhwc, mode).kernels;
+    const std::string text = backend->chooser().choose(kSpec, Layout::nhwc, Layout::nhwc, mode).kernels;
     EXPECT_EQ(cuda::conv_kernels_from_text(text, true).data.engine, stand_in::overwriting_engine());
     EXPECT_FALSE(backend->ops().make_op(kSpec, Layout::nhwc, Layout::nhwc, text)->traits().adds_to_dx);
   }
@@ -188,7 +188,7 @@ TEST(StandInChoice, APlanThatTakesTheGpuWithItIsNamed) {
   const stand_in::ProposeFirst proposed(18);
   const auto backend = make_cuda_backend({});
   try {
-    static_cast<void>(backend->ops().choose(kSpec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed));
+    static_cast<void>(backend->chooser().choose(kSpec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed));
     ADD_FAILURE() << "a kernel was chosen on a GPU that is lost";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::internal);
@@ -209,7 +209,7 @@ TEST(StandInChoice, Fp32TakesNoTransformsThatLoseDigits) {
 TEST(StandInChoice, TheFixedRuleNeedsNoMemory) {
   const auto backend = make_cuda_backend({.memory_limit = stand_in::kContextBytes + cuda::kLaterReserve + 1000});
   const Memory rest = backend->memory().allocate(backend->memory().available_bytes(), "the test values");
-  const KernelChoice choice = backend->ops().choose(kSpec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed);
+  const KernelChoice choice = backend->chooser().choose(kSpec, Layout::nhwc, Layout::nhwc, ChoiceMode::fixed);
   EXPECT_EQ(cuda::conv_kernels_from_text(choice.kernels, true).forward.text(), "cudnn.11,2:3,13:-1");
 }
 
@@ -249,7 +249,7 @@ TEST(StandInRecording, KeepsThePriorityOfEachStream) {
 void check_with_first_kernels(Backend& backend, const OpSpec& spec, Layout layout, std::int64_t active,
                               double tolerance) {
   const auto op = backend.ops().make_op(spec, layout, layout,
-                                        backend.ops().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
+                                        backend.chooser().choose(spec, layout, layout, ChoiceMode::fixed).kernels);
   check_op({backend, *op, spec, layout, layout, active, tolerance, kind_of(spec)});
 }
 
@@ -381,7 +381,7 @@ TEST(StandInGpu, AGpuThatIsNotThereIsNamed) {
     EXPECT_NE(std::string(error.what()).find("there is no GPU 3: 1 visible"), std::string::npos) << error.what();
   }
   EXPECT_EQ(visible_gpus().at(0).pci_id, "0000:0a:00.0");
-  EXPECT_EQ(make_cuda_backend({.precision = Precision::bf16})->ops().description().substr(0, 24),
+  EXPECT_EQ(make_cuda_backend({.precision = Precision::bf16})->ops().traits().description.substr(0, 24),
             "Stand-in GPU, bf16, CUDA");
 }
 

@@ -149,9 +149,9 @@ TEST_P(Work, AFailedRecordingIsForgotten) {
 }
 
 TEST_P(Work, ItSaysWhatItIs) {
-  EXPECT_FALSE(backend().ops().description().empty());
-  EXPECT_FALSE(backend().ops().fingerprint().empty());
-  EXPECT_EQ(backend().ops().fingerprint().find('\n'), std::string::npos);
+  EXPECT_FALSE(backend().ops().traits().description.empty());
+  EXPECT_FALSE(backend().ops().traits().fingerprint.empty());
+  EXPECT_EQ(backend().ops().traits().fingerprint.find('\n'), std::string::npos);
 }
 
 DDP_ON_EVERY_BACKEND(On, Work);

@@ -58,16 +58,14 @@ class StandInMemory final : public HostMemory {
 
 class StandInOps final : public OpsInFront {
  public:
-  StandInOps(GpuInfo gpu, Precision precision) : OpsInFront(make_cpu_ops(precision)), gpu_(std::move(gpu)) {}
+  StandInOps(const GpuInfo& gpu, Precision precision) : OpsInFront(make_cpu_ops(precision)) {
+    describe_as(gpu.name + " at " + gpu.pci_id);
+  }
 
-  std::string description() const override { return gpu_.name + " at " + gpu_.pci_id; }
   std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
     std::unique_ptr<Op> op = behind().make_op(spec, x, y, kernels);
     return fault_is("product") ? std::make_unique<WrongOp>(std::move(op)) : std::move(op);
   }
-
- private:
-  GpuInfo gpu_;
 };
 
 // Has NCCL's interface, but sums by messages between the ranks.

@@ -19,36 +19,28 @@ namespace ddp {
 
 class OpsInFront : public OpFactory {
  public:
-  explicit OpsInFront(std::unique_ptr<OpFactory> behind) : behind_(std::move(behind)) {}
-
-  std::string description() const override { return behind_->description(); }
-  std::string fingerprint() const override { return "in front of " + behind_->fingerprint(); }
-  std::string arithmetic() const override { return behind_->arithmetic(); }
-  OpSpec timed_spec(const OpSpec& spec) const override { return behind_->timed_spec(spec); }
-  bool supports(const OpSpec& spec, Layout x, Layout y) const override { return behind_->supports(spec, x, y); }
-  KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) override {
-    return behind_->choose(spec, x, y, mode);
+  explicit OpsInFront(std::unique_ptr<OpFactory> behind) : behind_(std::move(behind)), traits_(behind_->traits()) {
+    traits_.fingerprint = "in front of " + traits_.fingerprint;
   }
+
+  const BackendTraits& traits() const override { return traits_; }
+  bool supports(const OpSpec& spec, Layout x, Layout y) const override { return behind_->supports(spec, x, y); }
   std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
     return behind_->make_op(spec, x, y, kernels);
   }
   std::unique_ptr<MatrixUpdate> make_matrix_update(std::span<const UpdateMatrix> matrices) override {
     return behind_->make_matrix_update(matrices);
   }
-  bool takes_bias_into_norm() const override { return behind_->takes_bias_into_norm(); }
-  Element activation_element() const override { return behind_->activation_element(); }
-  void load_input(const InputSpec& spec, const InputArguments& arguments) override {
-    behind_->load_input(spec, arguments);
-  }
-  void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) override {
-    behind_->softmax_cross_entropy(spec, arguments);
-  }
+  KernelChooser& chooser() override { return behind_->chooser(); }
+  NetworkEnds& ends() override { return behind_->ends(); }
 
  protected:
+  void describe_as(const std::string& description) { traits_.description = description; }
   OpFactory& behind() { return *behind_; }
 
  private:
   std::unique_ptr<OpFactory> behind_;
+  BackendTraits traits_;
 };
 
 }  // namespace ddp

@@ -134,23 +134,32 @@ class LazyQueue final : public HostQueue {
 
 class LazyOps final : public OpsInFront {
  public:
-  explicit LazyOps(LazyQueue& queue) : OpsInFront(make_cpu_ops()), queue_(queue) {}
+  explicit LazyOps(LazyQueue& queue) : OpsInFront(make_cpu_ops()), queue_(queue), ends_(queue, behind().ends()) {}
 
   std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
     return std::make_unique<LazyOp>(queue_, behind().make_op(spec, x, y, kernels));
   }
-  void load_input(const InputSpec& spec, const InputArguments& arguments) override {
-    const std::span<const TableColumn> columns = arguments.step.columns;
-    queue_.enqueue([=, this, later = arguments, kept = std::vector(columns.begin(), columns.end())]() mutable {
-      later.step.columns = kept;
-      behind().load_input(spec, later);
-    });
-  }
-  void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) override {
-    queue_.enqueue([=, this] { behind().softmax_cross_entropy(spec, arguments); });
-  }
+  NetworkEnds& ends() override { return ends_; }
 
  private:
+  class LazyEnds final : public NetworkEnds {
+   public:
+    LazyEnds(LazyQueue& queue, NetworkEnds& behind) : queue_(queue), behind_(behind) {}
+    void load_input(const InputSpec& spec, const InputArguments& arguments) override {
+      const std::span<const TableColumn> columns = arguments.step.columns;
+      queue_.enqueue([=, this, later = arguments, kept = std::vector(columns.begin(), columns.end())]() mutable {
+        later.step.columns = kept;
+        behind_.load_input(spec, later);
+      });
+    }
+    void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) override {
+      queue_.enqueue([=, this] { behind_.softmax_cross_entropy(spec, arguments); });
+    }
+
+   private:
+    LazyQueue& queue_;
+    NetworkEnds& behind_;
+  };
   class LazyOp final : public Op {
    public:
     LazyOp(LazyQueue& queue, std::shared_ptr<Op> op) : queue_(queue), op_(std::move(op)) {}
@@ -168,6 +177,7 @@ class LazyOps final : public OpsInFront {
   };
 
   LazyQueue& queue_;
+  LazyEnds ends_;
 };
 
 class LazyMath final : public FlatMath {

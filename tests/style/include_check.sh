@@ -55,7 +55,7 @@ may[$cpu/conv/winograd]="${may[$cpu/conv/amx]} $cpu/pointwise"
 may[$cpu/conv]="${may[$cpu/conv/winograd]} $cpu/conv/winograd $cpu/conv/amx"
 may[$cpu/linear]="${may[$cpu/conv/winograd]} $cpu/conv/. $cpu/onednn"
 may[$cpu/joined]="backend/. $cpu/device $cpu/norm $cpu/conv/. $cpu/conv/depthwise"
-may[$cpu/candidates]="backend/. $cpu/pool $cpu/onednn $cpu/conv"
+may[$cpu/candidates]="backend/. $cpu/isa $cpu/pool $cpu/onednn $cpu/conv $cpu/linear"
 may[$cpu]="backend/. $cpu"
 cuda=backend/cuda
 may[$cuda/device]='backend/.'
@@ -99,7 +99,7 @@ declare -A doors=(
   [$cuda/ends]='ends.h loss.cuh'
   [$cuda/linear]=linear.h
   [$cuda/joined]=joined.h
-  [$cuda/candidates]='op_set.h op_trial.h timing.h'
+  [$cuda/candidates]='cuda_candidates.h op_set.h'
   [$cuda]=cuda_backend.h
 )
 

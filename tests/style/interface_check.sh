@@ -7,7 +7,7 @@ cd "${1:-$(dirname "${BASH_SOURCE[0]}")/../..}"
 # Larger interfaces should be split: a test that implements one would have to define functions that it does not test.
 most_virtuals=11
 # Interfaces that every new operator implements stay as narrow as they are.
-narrower='Op=3'
+narrower='Op=3 OpFactory=5 OpJoiner=1 MatrixUpdateFactory=1 DeviceQueue=8 FlatMath=8 KernelCandidates=6'
 # Helpers that avoid a copy if device memory is host memory. All other code is the same for both.
 memory_helpers='src/backend/host_mirror.cpp src/backend/staging.cpp src/comm/sums/staged.cpp'
 

@@ -8,8 +8,6 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <limits>
-#include <map>
 
 #include "backend/backend.h"
 #include "backend/cpu/candidates/candidates.h"
@@ -33,12 +31,6 @@
 
 namespace ddp {
 namespace {
-
-// The estimated time without measurement: memory traffic at 10 GB/s and multiplications at 50 GFLOP/s.
-double guessed_seconds(const OpSpec& spec) {
-  const auto bytes = static_cast<double>(batch_of(spec) * (input_of(spec).elements() + output_of(spec).elements()) * 8);
-  return bytes / 10e9 + 3 * 2 * forward_multiply_adds(spec) / 50e9;
-}
 
 std::string processor_name() {
   std::ifstream info("/proc/cpuinfo");
@@ -96,40 +88,39 @@ void limit_onednn() {
   check(dnnl_set_max_cpu_isa(isa) == dnnl_success, ExitCode::internal, "oneDNN cannot be limited to {}", set);
 }
 
-// A linear layer as a convolution of single pixels.
-ConvSpec conv_of(const LinearSpec& spec) {
-  return {.batch = spec.batch,
-          .input = {spec.inputs, 1, 1},
-          .output_channels = spec.outputs,
-          .bias = spec.bias,
-          .relu = spec.relu,
-          .input_gradient = spec.input_gradient};
+BackendTraits cpu_traits(Precision precision) {
+  const std::string processor = processor_name();
+  const std::string kernels =
+      fmt::format("{}{}{}", lanes::instruction_set_name(), emulation_note(precision), tiles_of(precision));
+  const int threads = omp_get_max_threads();
+  const auto isa = static_cast<unsigned>(dnnl_get_effective_cpu_isa());
+  const dnnl_version_t& found = *dnnl_version();
+  const std::string onednn = fmt::format("{}.{}.{}", found.major, found.minor, found.patch);
+  return {
+      .description = fmt::format("CPU ({}, {}), {} per rank", processor, kernels,
+                                 counted(static_cast<std::uint64_t>(threads), "thread")),
+      .fingerprint = fmt::format("cpu {} {} onednn-{} isa-{:#x} threads-{} kernels-{}", processor, kernels, onednn, isa,
+                                 threads, cpu_source_hash()),
+      .arithmetic = fmt::format("{} kernels{}{} and oneDNN {} for instruction set {:#x}", lanes::instruction_set_name(),
+                                emulation_note(precision), tiles_of(precision), onednn, isa),
+      .activation_element = element_of(precision)};
 }
+
+class CpuEnds final : public NetworkEnds {
+ public:
+  void load_input(const InputSpec& spec, const InputArguments& arguments) override { cpu_load_input(spec, arguments); }
+  void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) override {
+    cpu_softmax_cross_entropy(spec, arguments);
+  }
+};
 
 class CpuOps final : public OpFactory {
  public:
-  explicit CpuOps(Precision precision) : precision_(precision) {}
+  explicit CpuOps(Precision precision) : traits_(cpu_traits(precision)), candidates_(precision) {}
 
-  std::string description() const override {
-    return fmt::format("CPU ({}, {}{}{}), {} per rank", processor_name(), lanes::instruction_set_name(),
-                       emulation_note(precision_), tiles_of(precision_),
-                       counted(static_cast<std::uint64_t>(omp_get_max_threads()), "thread"));
-  }
-
-  std::string fingerprint() const override {
-    const dnnl_version_t* version = dnnl_version();
-    return fmt::format("cpu {} {}{}{} onednn-{}.{}.{} isa-{:#x} threads-{} kernels-{}", processor_name(),
-                       lanes::instruction_set_name(), emulation_note(precision_), tiles_of(precision_), version->major,
-                       version->minor, version->patch, static_cast<unsigned>(dnnl_get_effective_cpu_isa()),
-                       omp_get_max_threads(), cpu_source_hash());
-  }
-
-  std::string arithmetic() const override {
-    const dnnl_version_t* version = dnnl_version();
-    return fmt::format("{} kernels{}{} and oneDNN {}.{}.{} for instruction set {:#x}", lanes::instruction_set_name(),
-                       emulation_note(precision_), tiles_of(precision_), version->major, version->minor, version->patch,
-                       static_cast<unsigned>(dnnl_get_effective_cpu_isa()));
-  }
+  const BackendTraits& traits() const override { return traits_; }
+  KernelChooser& chooser() override { return chooser_; }
+  NetworkEnds& ends() override { return ends_; }
 
   bool supports(const OpSpec& spec, Layout x, Layout y) const override {
     return std::visit(
@@ -146,21 +137,6 @@ class CpuOps final : public OpFactory {
                             ChannelSelectSpec, PoolSpec, PadSpec, BatchNormSpec, SampleNormSpec, AddSpec, LrnSpec,
                             DropoutSpec> auto& /*s*/) { return x == y; }},
         spec);
-  }
-
-  OpSpec timed_spec(const OpSpec& spec) const override { return cpu_timed_spec(spec); }
-
-  KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) override {
-    DDP_ASSERT(supports(spec, x, y));
-    if (mode != ChoiceMode::timed) return choice_by_rule(spec, x, y, mode);
-    const OpSpec sample = timed_spec(spec);
-    // Joined operators ask again for the kernels of each.
-    const auto [found, is_new] =
-        timed_.try_emplace(fmt::format("{} {} {}", describe(sample), to_string(x), to_string(y)));
-    if (is_new) found->second = fastest(sample, x, y);
-    KernelChoice choice = found->second;
-    choice.seconds *= static_cast<double>(batch_of(spec)) / static_cast<double>(batch_of(sample));
-    return choice;
   }
 
   std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
@@ -208,35 +184,8 @@ class CpuOps final : public OpFactory {
     return make_conv_norm_conv(std::move(first_op), *norm, std::move(second_op), activation_element());
   }
 
-  // Blocks of samples of two convolutions are faster than whole batches only with kernels that are chosen for them.
-  bool expects_gain(std::span<const OpSpec> specs) const override {
-    return !std::holds_alternative<ConvSpec>(specs[0]);
-  }
-
-  double joined_seconds(std::span<const OpSpec> specs, Layout layout) override {
-    const std::int64_t samples = batch_of(timed_spec(specs[0]));
-    std::vector<OpSpec> timed(specs.begin(), specs.end());
-    std::vector<std::string> kernels;
-    for (OpSpec& spec : timed) {
-      std::visit([&](auto& s) { s.batch = samples; }, spec);
-      const auto* conv = std::get_if<ConvSpec>(&spec);
-      const bool chosen = conv != nullptr && !lanes_depthwise_supported(*conv);
-      kernels.push_back(chosen ? choose(spec, layout, layout, ChoiceMode::timed).kernels : "");
-    }
-    const auto op = join(timed, layout, kernels);
-    if (op == nullptr) return std::numeric_limits<double>::infinity();
-    return only_kernels(timed, layout, layout, *op, activation_element()).seconds *
-           static_cast<double>(batch_of(specs[0])) / static_cast<double>(samples);
-  }
-
-  Element activation_element() const override { return element_of(precision_); }
-
-  void load_input(const InputSpec& spec, const InputArguments& arguments) override { cpu_load_input(spec, arguments); }
-  void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) override {
-    cpu_softmax_cross_entropy(spec, arguments);
-  }
-
  private:
+  Element activation_element() const { return traits_.activation_element; }
   std::unique_ptr<Op> make_fp32_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) const {
     return std::visit(Overloaded{[&](const ConvSpec& s) { return make_conv(s, x, kernels); },
                                  [&](const ConvTransposeSpec& s) { return make_onednn_conv_transpose(s); },
@@ -295,7 +244,7 @@ class CpuOps final : public OpFactory {
   std::unique_ptr<Op> make_conv(const ConvSpec& spec, Layout x, const std::string& kernels) const {
     if (x == Layout::lanes16) {
       if (kernels == kLanesDepthwise && lanes_depthwise_supported(spec)) return make_lanes_depthwise(spec);
-      return make_lanes_conv(spec, lanes_tiles_from_text(spec, kernels, takes_tf32()));
+      return make_lanes_conv(spec, lanes_tiles_from_text(spec, kernels, candidates_.takes_tf32()));
     }
     if (kernels == kNhwcDepthwise && nhwc_depthwise_supported(spec)) return make_nhwc_depthwise(spec);
     return make_onednn(spec, kernels, Element::fp32);
@@ -306,108 +255,21 @@ class CpuOps final : public OpFactory {
     return op;
   }
 
-  // Whether a convolution multiplies pairs of bf16 numbers.
-  bool takes_pairs(const ConvSpec& spec, Layout x) const {
-    return activation_element() == Element::bf16 && lanes::uses_pairs() && x == Layout::lanes16 &&
-           !lanes_depthwise_supported(spec);
-  }
-
-  // The fastest kernels, by timing.
-  KernelChoice fastest(const OpSpec& sample, Layout x, Layout y) {
-    const auto* conv = std::get_if<ConvSpec>(&sample);
-    KernelChoice choice;
-    if (conv != nullptr && takes_pairs(*conv, x)) {
-      choice = fastest_bf16_conv(*conv);
-      if (!pairs_are_faster()) {
-        KernelChoice floats = fastest_fp32(sample, x, y);
-        if (floats.seconds < choice.seconds) choice = std::move(floats);
-      }
-    } else {
-      choice = fastest_fp32(sample, x, y);
-    }
-    if (const auto* linear = std::get_if<LinearSpec>(&sample); linear != nullptr && x == Layout::lanes16) {
-      choice = faster_linear(*linear, std::move(choice));
-    }
-    if (conv != nullptr && activation_element() == Element::bf16 && x == Layout::nhwc) {
-      const auto bf16 = fastest_onednn_bf16_conv(*conv);
-      if (bf16 && bf16->seconds < choice.seconds) choice = *bf16;
-    }
-    return choice;
-  }
-
   // Own kernels of a convolution in lanes16, those of the rule if none are named; null if they are not for its blocks.
   std::unique_ptr<BlockConv> make_block_conv(const ConvSpec& spec, const std::string& kernels) const {
     if (!supports(spec, Layout::lanes16, Layout::lanes16)) return nullptr;
-    const std::string used = kernels.empty() ? lanes_kernels_by_rule(spec, false) : kernels;
+    const std::string used = kernels.empty() ? candidates_.lanes_kernels_by_rule(spec, false) : kernels;
     const bool bf16 = activation_element() == Element::bf16;
     if (used == kLanesDepthwise || is_bf16_text(used) != bf16) return nullptr;
-    if (!bf16) return make_lanes_conv(spec, lanes_tiles_from_text(spec, used, takes_tf32()));
+    if (!bf16) return make_lanes_conv(spec, lanes_tiles_from_text(spec, used, candidates_.takes_tf32()));
     const ConvSpec long_rows = with_long_rows(spec);
     return make_lanes_bf16_conv(long_rows, bf16_tiles_from_text(long_rows, used));
   }
 
-  // Kernels on floats. In bf16 and fp16 they are searched without the conversions around them, which count as well.
-  KernelChoice fastest_fp32(const OpSpec& spec, Layout x, Layout y) {
-    const auto* conv = std::get_if<ConvSpec>(&spec);
-    KernelChoice choice;
-    if (conv != nullptr) choice = fastest_conv(*conv, x, takes_tf32());
-    if (conv == nullptr || activation_element() != Element::fp32) {
-      choice.seconds =
-          only_kernels({&spec, 1}, x, y, *make_op(spec, x, y, choice.kernels), activation_element()).seconds;
-    }
-    return choice;
-  }
-
-  // A linear layer in lanes16: the choice so far, or kernels that multiply bf16 numbers.
-  KernelChoice faster_linear(const LinearSpec& spec, KernelChoice choice) const {
-    const auto compare = [&](KernelChoice other) {
-      if (other.seconds < choice.seconds) choice = std::move(other);
-    };
-    if (activation_element() == Element::bf16 && lanes::uses_pairs()) {
-      const OpSpec timed = spec;
-      const auto op = make_lanes_bf16_linear(spec);
-      compare(
-          {kLanesBf16Linear, only_kernels({&timed, 1}, Layout::lanes16, Layout::lanes16, *op, Element::bf16).seconds});
-    }
-    if (multiplies_by_amx()) {
-      compare(takes_tf32() ? fastest_conv(conv_of(spec), Layout::lanes16, true) : fastest_bf16_conv(conv_of(spec)));
-    }
-    return choice;
-  }
-  bool multiplies_by_amx() const { return takes_tf32() || (precision_ == Precision::bf16 && lanes::uses_amx()); }
-  // Whether tiles with AMX may compute on floats.
-  bool takes_tf32() const { return precision_ == Precision::tf32 && lanes::uses_amx(); }
-
-  // Own kernels wherever they support the shape; oneDNN's channels-last otherwise.
-  KernelChoice choice_by_rule(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) const {
-    KernelChoice choice{"", guessed_seconds(spec)};
-    const bool expected = mode == ChoiceMode::expected;
-    if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
-      choice.kernels = x == Layout::lanes16 ? lanes_kernels_by_rule(*conv, expected) : to_text(OneDnnConvFormats{});
-    }
-    const auto* linear = std::get_if<LinearSpec>(&spec);
-    if (expected && linear != nullptr && x == Layout::lanes16) choice.kernels = linear_kernels_by_rule(*linear);
-    const bool own = x == Layout::lanes16 && y == Layout::lanes16;
-    if (!own) choice.seconds *= 2;
-    return choice;
-  }
-  std::string lanes_kernels_by_rule(const ConvSpec& conv, bool expected) const {
-    if (takes_pairs(conv, Layout::lanes16)) {
-      const ConvSpec rows = with_long_rows(conv);
-      return bf16_text(expected ? lanes_expected_tiles(rows, Element::bf16, lanes::uses_amx())
-                                : lanes_fixed_tiles(rows, Element::bf16));
-    }
-    if (lanes_depthwise_supported(conv)) return kLanesDepthwise;
-    return to_text(expected ? lanes_expected_tiles(conv, Element::fp32, takes_tf32()) : lanes_fixed_tiles(conv));
-  }
-  // Kernels that multiply bf16 numbers where there are any.
-  std::string linear_kernels_by_rule(const LinearSpec& linear) const {
-    if (multiplies_by_amx()) return lanes_kernels_by_rule(conv_of(linear), true);
-    return activation_element() == Element::bf16 && lanes::uses_pairs() ? kLanesBf16Linear : "";
-  }
-
-  Precision precision_;
-  std::map<std::string, KernelChoice> timed_;  // by spec and layouts
+  BackendTraits traits_;
+  CpuCandidates candidates_;
+  KernelChooser chooser_{*this, candidates_};
+  CpuEnds ends_;
 };
 
 class CpuMath final : public FlatMath {

@@ -7,9 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "backend/cuda/candidates/cuda_candidates.h"
 #include "backend/cuda/candidates/op_set.h"
-#include "backend/cuda/candidates/op_trial.h"
-#include "backend/cuda/candidates/timing.h"
 #include "backend/cuda/conv/conv.h"
 #include "backend/cuda/device/check.h"
 #include "backend/cuda/device/device_memory.h"
@@ -237,109 +236,25 @@ cudaStream_t stream_of(const DeviceContext& device) {
   return static_cast<cudaStream_t>(device.queue().native_stream());
 }
 
-class CudaOps final : public OpFactory {
+BackendTraits cuda_traits(const cudaDeviceProp& gpu, const CudaContext& context) {
+  int runtime = 0;
+  DDP_CUDA(cudaRuntimeGetVersion(&runtime));
+  const std::string_view precision = name_of(context.precision);
+  return {.description = fmt::format("{}, {}, CUDA {}, cuDNN {}", gpu.name, precision, cuda_version_text(runtime),
+                                     cudnn_version_text()),
+          .fingerprint = fmt::format("cuda {} sm{}{} {} multiprocessors {}{} cuda-{} cudnn-{} cublaslt-{} kernels-{}",
+                                     gpu.name, gpu.major, gpu.minor, gpu.multiProcessorCount, precision,
+                                     context.deterministic ? " deterministic" : "", runtime, cudnnGetVersion(),
+                                     cublasLtGetVersion(), cuda_source_hash()),
+          .arithmetic = fmt::format("kernels for sm_{}{}, CUDA {}, cuDNN {} and cuBLASLt {}", gpu.major, gpu.minor,
+                                    runtime, cudnnGetVersion(), cublasLtGetVersion()),
+          .activation_element = context.element(),
+          .takes_bias_into_norm = true};
+}
+
+class CudaEnds final : public NetworkEnds {
  public:
-  CudaOps(const DeviceContext& device, const cudaDeviceProp& gpu, const GpuBackendConfig& config)
-      : device_(device),
-        gpu_(gpu),
-        cudnn_(stream_of(device)),
-        context_{.stream = stream_of(device),
-                 .cudnn = cudnn_.get(),
-                 .cublas = cublas_.get(),
-                 .precision = config.precision,
-                 .deterministic = config.deterministic,
-                 .cache_bytes = static_cast<std::size_t>(gpu.l2CacheSize),
-                 .shared_bytes = gpu.sharedMemPerBlockOptin} {}
-
-  std::string description() const override {
-    int runtime = 0;
-    DDP_CUDA(cudaRuntimeGetVersion(&runtime));
-    return fmt::format("{}, {}, CUDA {}, cuDNN {}", gpu_.name, name_of(context_.precision), cuda_version_text(runtime),
-                       cudnn_version_text());
-  }
-
-  std::string fingerprint() const override {
-    int runtime = 0;
-    DDP_CUDA(cudaRuntimeGetVersion(&runtime));
-    return fmt::format("cuda {} sm{}{} {} multiprocessors {}{} cuda-{} cudnn-{} cublaslt-{} kernels-{}", gpu_.name,
-                       gpu_.major, gpu_.minor, gpu_.multiProcessorCount, name_of(context_.precision),
-                       context_.deterministic ? " deterministic" : "", runtime, cudnnGetVersion(), cublasLtGetVersion(),
-                       cuda_source_hash());
-  }
-
-  std::string arithmetic() const override {
-    int runtime = 0;
-    DDP_CUDA(cudaRuntimeGetVersion(&runtime));
-    return fmt::format("kernels for sm_{}{}, CUDA {}, cuDNN {} and cuBLASLt {}", gpu_.major, gpu_.minor, runtime,
-                       cudnnGetVersion(), cublasLtGetVersion());
-  }
-
-  bool supports(const OpSpec& spec, Layout x, Layout y) const override { return has_op(context_, spec, x, y); }
-
-  KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode mode) override {
-    DDP_ASSERT(supports(spec, x, y));
-    const bool timed = mode == ChoiceMode::timed;
-    const auto* conv = std::get_if<ConvSpec>(&spec);
-    const auto priced = [&](const std::string& kernels) {
-      const double seconds = timed ? op_seconds(device_, context_, {&spec, 1}, *make_op(spec, x, y, kernels))
-                                   : guessed_seconds({&spec, 1}, context_);
-      return KernelChoice{.kernels = kernels, .seconds = seconds};
-    };
-    if (const auto* transposed = std::get_if<ConvTransposeSpec>(&spec)) {
-      const ConvSpec mirror = transposed->mirror();
-      return priced(to_text(
-          timed ? fastest_conv_kernels(device_, context_, mirror) : first_conv_kernels(device_, context_, mirror),
-          mirror.input_gradient));
-    }
-    const char* by_rule = timed ? nullptr : own_by_rule(context_, spec);
-    if (by_rule != nullptr) return priced(by_rule);
-    // Own kernels in fp32 only where they have computed what a library does.
-    const auto trusted = [&](const std::string& own, const std::string& library) {
-      if (context_.element() == Element::bf16) return true;
-      return timed && agrees_with_library(device_, context_, spec, own, library);
-    };
-    if (mma_only(spec, x)) {
-      return trusted(kMmaKernels, "") ? priced(kMmaKernels) : KernelChoice{.kernels = kMmaKernels, .seconds = kNever};
-    }
-    const auto libraries = [&]() -> std::string {
-      if (conv == nullptr) return "";
-      return to_text(
-          timed ? fastest_conv_kernels(device_, context_, *conv) : first_conv_kernels(device_, context_, *conv),
-          conv->input_gradient);
-    };
-    KernelChoice choice = priced(libraries());
-    if (!timed) return choice;
-    const std::string library = choice.kernels;
-    for (const std::string& own : own_kernels(context_, spec)) {
-      if (!trusted(own, library)) continue;
-      KernelChoice other = priced(own);
-      if (other.seconds < choice.seconds) choice = std::move(other);
-    }
-    return choice;
-  }
-
-  std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
-    return make_cuda_op(context_, spec, x, y, kernels);
-  }
-
-  std::unique_ptr<MatrixUpdate> make_matrix_update(std::span<const UpdateMatrix> matrices) override {
-    return make_cuda_matrix_update(context_, matrices);
-  }
-
-  std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout,
-                           std::span<const std::string> /*kernels*/) override {
-    return make_cuda_norm_conv1x1(context_, specs, layout);
-  }
-  // No GPU has shown a gain yet, so that only times decide.
-  bool expects_gain(std::span<const OpSpec> /*specs*/) const override { return false; }
-  double joined_seconds(std::span<const OpSpec> specs, Layout layout) override {
-    const std::unique_ptr<Op> op = join(specs, layout, {});
-    if (!agrees_with_separate(device_, context_, specs, *op)) return std::numeric_limits<double>::infinity();
-    return op_seconds(device_, context_, specs, *op);
-  }
-
-  bool takes_bias_into_norm() const override { return true; }
-  Element activation_element() const override { return context_.element(); }
+  CudaEnds(cudaStream_t stream, Element element) : stream_(stream), element_(element) {}
 
   void load_input(const InputSpec& spec, const InputArguments& arguments) override {
     DDP_ASSERT(spec.layout != Layout::lanes16 && spec.batch * spec.cropped.elements() <= kMostElements);
@@ -347,19 +262,57 @@ class CudaOps final : public OpFactory {
     DDP_ASSERT(arguments.step.columns.size() <= kMostColumns);
     check(spec.scale.size() <= kMostImageChannels, ExitCode::preflight,
           "images of {} channels exceed the maximum of {} on a GPU", spec.scale.size(), kMostImageChannels);
-    cuda::load_input(context_.stream, context_.element(), spec, arguments);
+    cuda::load_input(stream_, element_, spec, arguments);
   }
   void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) override {
     DDP_ASSERT(spec.layout == Layout::plain || spec.layout == Layout::nhwc);  // the same for vectors
-    cuda::softmax_cross_entropy(context_.stream, context_.element(), spec, arguments);
+    cuda::softmax_cross_entropy(stream_, element_, spec, arguments);
   }
 
  private:
-  const DeviceContext& device_;
-  cudaDeviceProp gpu_;
+  cudaStream_t stream_;
+  Element element_;
+};
+
+class CudaOps final : public OpFactory {
+ public:
+  CudaOps(const DeviceContext& device, const cudaDeviceProp& gpu, const GpuBackendConfig& config)
+      : cudnn_(stream_of(device)),
+        context_{.stream = stream_of(device),
+                 .cudnn = cudnn_.get(),
+                 .cublas = cublas_.get(),
+                 .precision = config.precision,
+                 .deterministic = config.deterministic,
+                 .cache_bytes = static_cast<std::size_t>(gpu.l2CacheSize),
+                 .shared_bytes = gpu.sharedMemPerBlockOptin},
+        traits_(cuda_traits(gpu, context_)),
+        candidates_(device, context_),
+        ends_(context_.stream, context_.element()) {}
+
+  const BackendTraits& traits() const override { return traits_; }
+  KernelChooser& chooser() override { return chooser_; }
+  NetworkEnds& ends() override { return ends_; }
+
+  bool supports(const OpSpec& spec, Layout x, Layout y) const override { return has_op(context_, spec, x, y); }
+  std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
+    return make_cuda_op(context_, spec, x, y, kernels);
+  }
+  std::unique_ptr<MatrixUpdate> make_matrix_update(std::span<const UpdateMatrix> matrices) override {
+    return make_cuda_matrix_update(context_, matrices);
+  }
+  std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout,
+                           std::span<const std::string> /*kernels*/) override {
+    return make_cuda_norm_conv1x1(context_, specs, layout);
+  }
+
+ private:
   CudnnHandle cudnn_;
   CublasLtHandle cublas_;
   CudaContext context_;
+  BackendTraits traits_;
+  CudaCandidates candidates_;
+  KernelChooser chooser_{*this, candidates_};
+  CudaEnds ends_;
 };
 
 class CudaMath final : public FlatMath {

@@ -4,8 +4,8 @@
 #include <charconv>
 #include <utility>
 
+#include "backend/cuda/candidates/cuda_candidates.h"
 #include "backend/cuda/candidates/op_set.h"
-#include "backend/cuda/candidates/timing.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/device/check.h"
 #include "backend/cuda/device/device_memory.h"
@@ -74,59 +74,20 @@ Descriptor checked_description(const GpuDescription& gpu) {
   }
 }
 
-class DescribedOps final : public OpFactory {
+BackendTraits described_traits(const GpuDescription& gpu, const CudaContext& context) {
+  const std::string_view precision = name_of(context.precision);
+  const std::string fingerprint =
+      fmt::format("described cuda {} sm{}{} {} multiprocessors {}{} cudnn-{}", gpu.name, gpu.major, gpu.minor,
+                  gpu.multiprocessors, precision, context.deterministic ? " deterministic" : "", cudnnGetVersion());
+  return {.description = fmt::format("{} as described, {}, cuDNN {}", gpu.name, precision, cudnn_version_text()),
+          .fingerprint = fingerprint,
+          .arithmetic = fingerprint,
+          .activation_element = context.element(),
+          .takes_bias_into_norm = true};
+}
+
+class DescribedEnds final : public NetworkEnds {
  public:
-  DescribedOps(GpuDescription gpu, const GpuBackendConfig& config)
-      : gpu_(std::move(gpu)),
-        described_(checked_description(gpu_)),
-        context_{.precision = config.precision,
-                 .deterministic = config.deterministic,
-                 .described = &described_,
-                 .shared_bytes = gpu_.shared_bytes} {}
-
-  std::string description() const override {
-    return fmt::format("{} as described, {}, cuDNN {}", gpu_.name, name_of(context_.precision), cudnn_version_text());
-  }
-  std::string fingerprint() const override {
-    return fmt::format("described cuda {} sm{}{} {} multiprocessors {}{} cudnn-{}", gpu_.name, gpu_.major, gpu_.minor,
-                       gpu_.multiprocessors, name_of(context_.precision),
-                       context_.deterministic ? " deterministic" : "", cudnnGetVersion());
-  }
-  std::string arithmetic() const override { return fingerprint(); }
-
-  bool supports(const OpSpec& spec, Layout x, Layout y) const override { return has_op(context_, spec, x, y); }
-  KernelChoice choose(const OpSpec& spec, Layout x, Layout y, ChoiceMode /*mode*/) override {
-    DDP_ASSERT(supports(spec, x, y));
-    const auto* conv = std::get_if<ConvSpec>(&spec);
-    KernelChoice choice{.kernels = "", .seconds = guessed_seconds({&spec, 1}, context_)};
-    if (const auto* transposed = std::get_if<ConvTransposeSpec>(&spec)) {
-      choice.kernels = to_text(expected_conv_kernels(context_, transposed->mirror()), true);
-    }
-    if (const char* own = own_by_rule(context_, spec)) {
-      choice.kernels = own;
-    } else if (mma_only(spec, x)) {
-      choice = {.kernels = kMmaKernels, .seconds = kNever};
-    } else if (conv != nullptr) {
-      choice.kernels = to_text(expected_conv_kernels(context_, *conv), conv->input_gradient);
-    }
-    return choice;
-  }
-  std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
-    return make_cuda_op(context_, spec, x, y, kernels);
-  }
-  std::unique_ptr<MatrixUpdate> make_matrix_update(std::span<const UpdateMatrix> matrices) override {
-    return make_cuda_matrix_update(context_, matrices);
-  }
-
-  std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout,
-                           std::span<const std::string> /*kernels*/) override {
-    return make_cuda_norm_conv1x1(context_, specs, layout);
-  }
-  // As on the GPU itself, where only times decide.
-  bool expects_gain(std::span<const OpSpec> /*specs*/) const override { return false; }
-  bool takes_bias_into_norm() const override { return true; }
-  Element activation_element() const override { return context_.element(); }
-
   void load_input(const InputSpec& /*spec*/, const InputArguments& /*arguments*/) override { nothing_runs(); }
   void softmax_cross_entropy(const LossSpec& /*spec*/, const LossArguments& /*arguments*/) override { nothing_runs(); }
 
@@ -134,10 +95,41 @@ class DescribedOps final : public OpFactory {
   [[noreturn]] static void nothing_runs() {
     throw Error(ExitCode::internal, "work was given to a GPU that is only described");
   }
+};
 
-  GpuDescription gpu_;
+class DescribedOps final : public OpFactory {
+ public:
+  DescribedOps(const GpuDescription& gpu, const GpuBackendConfig& config)
+      : described_(checked_description(gpu)),
+        context_{.precision = config.precision,
+                 .deterministic = config.deterministic,
+                 .described = &described_,
+                 .shared_bytes = gpu.shared_bytes},
+        traits_(described_traits(gpu, context_)) {}
+
+  const BackendTraits& traits() const override { return traits_; }
+  KernelChooser& chooser() override { return chooser_; }
+  NetworkEnds& ends() override { return ends_; }
+
+  bool supports(const OpSpec& spec, Layout x, Layout y) const override { return has_op(context_, spec, x, y); }
+  std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
+    return make_cuda_op(context_, spec, x, y, kernels);
+  }
+  std::unique_ptr<MatrixUpdate> make_matrix_update(std::span<const UpdateMatrix> matrices) override {
+    return make_cuda_matrix_update(context_, matrices);
+  }
+  std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout,
+                           std::span<const std::string> /*kernels*/) override {
+    return make_cuda_norm_conv1x1(context_, specs, layout);
+  }
+
+ private:
   Descriptor described_;
   CudaContext context_;
+  BackendTraits traits_;
+  DescribedCandidates candidates_{context_};
+  KernelChooser chooser_{*this, candidates_};
+  DescribedEnds ends_;
 };
 
 }  // namespace

@@ -36,7 +36,7 @@ struct BatchNormSpec {
   float momentum = 0.1F;
   Activation activation = Activation::none;
   bool add = false;         // whether there is a second input
-  bool input_bias = false;  // only if the backend takes_bias_into_norm()
+  bool input_bias = false;  // only if BackendTraits::takes_bias_into_norm
   bool synchronized = false;
   bool frozen = false;
 

@@ -98,7 +98,7 @@ ProbedStep StepProber::time_step(const StepShape& shape) {
   Communicator& communicator = *ranks.communicator;
   PreparedRun prepared(session_, communicator, ranks.device, options, {.data = DataUse::sample});
   together(session_, [&] {
-    const std::string here = prepared.backend->ops().description();
+    const std::string here = prepared.backend->ops().traits().description;
     check(session_.rank() != 0 || processor_of(here) == processor_of(timing_.facts.device), ExitCode::preflight,
           "the run computed on another device, {}; this is {}", timing_.facts.device, here);
   });

@@ -16,7 +16,7 @@ namespace {
 // that are not finite.
 std::vector<StageWork> work_of_step(const Options& options, Backend& backend, Network& network) {
   const auto batch = static_cast<double>(network.batch());
-  const auto element = static_cast<double>(bytes_of(backend.ops().activation_element()));
+  const auto element = static_cast<double>(bytes_of(backend.ops().traits().activation_element));
   const double pixels = batch * static_cast<double>(network.image_elements());
   const double logits = batch * static_cast<double>(network.classes()) * element;
   const double flat = static_cast<double>(network.flat_elements()) * sizeof(float);

@@ -207,7 +207,7 @@ FingerprintPart network_part(const Graph& graph) {
 
 FingerprintPart plan_part(const std::string& plan) { return {"plan", text_hash(plan)}; }
 
-FingerprintPart kernels_part(const Backend& backend) { return {"kernels", backend.ops().arithmetic()}; }
+FingerprintPart kernels_part(const Backend& backend) { return {"kernels", backend.ops().traits().arithmetic}; }
 
 Fingerprint stored_parts(const Fingerprint& mine, const std::map<std::string, std::string>& stored) {
   Fingerprint parts;

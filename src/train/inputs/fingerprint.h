@@ -53,7 +53,7 @@ Fingerprint data_fingerprint(const DataSets& data, const Normalization& normaliz
 // Layers, their settings, and the names and shapes of all tensors.
 FingerprintPart network_part(const Graph& graph);
 
-// The plan and the arithmetic of its kernels (OpFactory::arithmetic()).
+// The plan and the arithmetic of its kernels (BackendTraits::arithmetic).
 FingerprintPart plan_part(const std::string& plan);
 FingerprintPart kernels_part(const Backend& backend);
 

@@ -166,7 +166,7 @@ RunFacts facts_of(const PreparedRun& prepared, const Reducer& reducer) {
   const PipelinePlace& place = prepared.plan.parallelism.place;
   RunFacts facts;
   facts.program = program_version();
-  facts.device = prepared.backend->ops().description();
+  facts.device = prepared.backend->ops().traits().description;
   facts.gpu = prepared.job.on_gpu();
   facts.workers = options.data.workers;
   facts.global_batch = batch.global_batch;

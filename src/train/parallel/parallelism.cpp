@@ -49,7 +49,7 @@ PipelineShape pipeline_shape(const DistributedOptions& options, const BatchPlan&
   shape.ranks = ranks;
   shape.shards = batch.shards;
   shape.samples = batch.per_shard;
-  shape.element = bytes_of(backend.ops().activation_element());
+  shape.element = bytes_of(backend.ops().traits().activation_element);
   shape.gradient = options.gradient_precision == GradientPrecision::bf16 ? sizeof(Bf16) : sizeof(float);
   shape.overlaps = options.overlap;
   shape.bucket_bytes =

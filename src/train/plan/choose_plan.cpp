@@ -54,11 +54,11 @@ ChosenPlan find_plan(const Job& job, Backend& backend, const PlanRequest& reques
   if (!request.stored.empty() && is_usable(job, backend, request)) {
     const auto& fingerprint = job.start.resumed->fingerprint;
     const auto then = fingerprint.find("kernels");
-    if (fixed && then != fingerprint.end() && then->second != backend.ops().arithmetic()) {
+    if (fixed && then != fingerprint.end() && then->second != backend.ops().traits().arithmetic) {
       log_warning(
           "the checkpoint was computed by {}, this run is by {}; the bits may no longer be those of an "
           "uninterrupted run",
-          then->second, backend.ops().arithmetic());
+          then->second, backend.ops().traits().arithmetic);
     }
     return {request.stored, "from the checkpoint"};
   }

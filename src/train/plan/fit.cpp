@@ -26,7 +26,7 @@ std::int64_t largest_batch(Backend& backend, const Graph& graph, NetworkConfig c
   std::int64_t too_large = limit + 1;
   while (too_large - fits > 1) {
     config.batch = fits + (too_large - fits) / 2;
-    const std::vector<Stage> stages = make_stages(graph, config.batch, backend.ops().takes_bias_into_norm());
+    const std::vector<Stage> stages = make_stages(graph, config.batch, backend.ops().traits().takes_bias_into_norm);
     const LayoutPlan plan = plan_layouts(backend, stages, ChoiceMode::expected);
     (arena_bytes(backend, graph, config, plan) <= bytes ? fits : too_large) = config.batch;
   }

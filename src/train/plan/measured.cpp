@@ -64,7 +64,7 @@ Measured measure(const MpiSession& session, const Job& job, const Inputs& inputs
 }
 
 std::vector<Stage> stages_of(const Graph& graph, const BatchPlan& batch, Backend& backend) {
-  return make_stages(graph, batch.per_shard, backend.ops().takes_bias_into_norm());
+  return make_stages(graph, batch.per_shard, backend.ops().traits().takes_bias_into_norm);
 }
 
 }  // namespace ddp

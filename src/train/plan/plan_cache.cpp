@@ -27,10 +27,10 @@ std::string inputs_text(const Stage& stage) {
 
 }  // namespace
 
-std::string PlanCache::key(const OpFactory& ops, std::span<const Stage> stages) {
-  std::string text = ops.fingerprint() + "\n";
+std::string PlanCache::key(OpFactory& ops, std::span<const Stage> stages) {
+  std::string text = ops.traits().fingerprint + "\n";
   for (const Stage& stage : stages) {
-    text += fmt::format("{} {}{}\n", stage.name, describe(ops.timed_spec(stage.spec)), inputs_text(stage));
+    text += fmt::format("{} {}{}\n", stage.name, describe(ops.chooser().timed_spec(stage.spec)), inputs_text(stage));
   }
   return text;
 }

@@ -26,7 +26,7 @@ class PlanCache {
   // Everything that the fastest plan depends on: the machine, the kernels, the libraries, and every stage with the shape
   // that is timed. Batches that are timed with the same number of samples share a plan, in which times are of one
   // sample.
-  static std::string key(const OpFactory& ops, std::span<const Stage> stages);
+  static std::string key(OpFactory& ops, std::span<const Stage> stages);
 
   std::optional<std::string> find(const std::string& key) const;
   void store(const std::string& key, const std::string& plan) const;

@@ -19,7 +19,7 @@ std::vector<int> sharing_ranks(const MpiSession& session, Communicator& ranks, c
                                const OpFactory& ops) {
   if (ranks.size() == 1 || device.gpu_module != nullptr) return {0};
   const Topology topology = discover_topology(session);
-  const std::vector<std::string> kernels = ranks.all_gather_text(ops.fingerprint(), "the kernels of each rank");
+  const std::vector<std::string> kernels = ranks.all_gather_text(ops.traits().fingerprint, "the kernels of each rank");
   std::vector<int> sharing;
   for (std::size_t r = 0; r < kernels.size(); ++r) {
     if (topology.ranks[r].host == topology.ranks[0].host && kernels[r] == kernels[0]) {

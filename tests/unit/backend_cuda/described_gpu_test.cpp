@@ -41,7 +41,7 @@ struct Planned {
 Planned plan_for(const GpuBackendConfig& config, const std::string& model, const Shape& image, std::int64_t batch) {
   const std::unique_ptr<Backend> backend = make_described_cuda_backend(h100(), config);
   const Graph graph = make_model(model, image, 10);
-  const std::vector<Stage> stages = make_stages(graph, batch, backend->ops().takes_bias_into_norm());
+  const std::vector<Stage> stages = make_stages(graph, batch, backend->ops().traits().takes_bias_into_norm);
   NetworkConfig network_config;
   network_config.batch = batch;
   network_config.image = image;

@@ -17,7 +17,7 @@ LayoutPlan fixed_plan(Backend& backend, const std::vector<Stage>& stages, const 
   for (const Stage& stage : stages) {
     const Layout layout = layout_of(stage.spec);
     plan.stages.push_back(
-        {stage.name, layout, backend.ops().choose(stage.spec, layout, layout, ChoiceMode::fixed).kernels});
+        {stage.name, layout, backend.chooser().choose(stage.spec, layout, layout, ChoiceMode::fixed).kernels});
   }
   return plan;
 }

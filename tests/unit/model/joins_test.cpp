@@ -83,7 +83,7 @@ class Joins : public testing::TestWithParam<JoinCase> {
   Joins() : backend(make_cpu_backend(GetParam().precision)), graph(GetParam().graph()) {
     for (const Stage& stage : make_stages(graph, 40)) {
       const Layout lanes = Layout::lanes16;
-      kernels.push_back(backend->ops().choose(stage.spec, lanes, lanes, GetParam().kernels).kernels);
+      kernels.push_back(backend->chooser().choose(stage.spec, lanes, lanes, GetParam().kernels).kernels);
     }
     parameters.resize(static_cast<std::size_t>(graph.flat_elements()));
     initialize(graph, std::nullopt, std::random_device{}(), parameters);
@@ -202,7 +202,7 @@ TEST(JoinedStages, AreJoinedWhereThatIsFaster) {
     for (const KernelQuery& query : queries) {
       const bool liked = query.from == Layout::lanes16 && query.to == Layout::lanes16;
       const std::string kernels =
-          liked ? backend->ops().choose(query.spec, query.from, query.to, ChoiceMode::fixed).kernels : "";
+          liked ? backend->chooser().choose(query.spec, query.from, query.to, ChoiceMode::fixed).kernels : "";
       answers.push_back({kernels, !query.rest.empty() ? seconds : liked ? 1.0 : 100.0});
     }
     const std::string text = to_text(plan_layouts(backend->ops(), stages, queries, answers));

@@ -182,7 +182,7 @@ void check_pipeline(const std::string& model, int stages, const std::vector<std:
                               .ranks = stages,
                               .shards = static_cast<int>(samples.size()),
                               .samples = problem.batch,
-                              .element = bytes_of(backend->ops().activation_element()),
+                              .element = bytes_of(backend->ops().traits().activation_element),
                               .bucket_bytes = 1 << 20};
     const PipelinePlan plan = plan_pipeline(problem.graph, lowered, layouts,
                                             {seconds, seconds, std::vector<bool>(lowered.size())}, nullptr, shape);

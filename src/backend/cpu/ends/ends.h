@@ -1,4 +1,4 @@
-// The two ends of a network: its input and its loss. See OpFactory.
+// The two ends of a network: its input and its loss. See NetworkEnds.
 //
 //   cpu_load_input(spec, arguments);
 #pragma once

@@ -1,4 +1,4 @@
-// The two ends of a network: its input, from images to the first activation, and its loss. See OpFactory.
+// The two ends of a network: its input, from images to the first activation, and its loss. See NetworkEnds.
 //
 //   softmax_cross_entropy(stream, Element::bf16, spec, arguments);
 #pragma once
