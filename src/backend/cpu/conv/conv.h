@@ -44,7 +44,7 @@ LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& ke
 
 // On fp32 activations; tiles with AMX multiply as tf32 does, or more precisely.
 std::unique_ptr<BlockConv> make_lanes_conv(const ConvSpec& spec, const LanesConvTiles& tiles);
-// lanes_bf16_conv.cpp: on bf16 activations, with products of pairs of bf16 numbers, or of tiles of them.
+// On bf16 activations, with products of pairs of bf16 numbers, or of tiles of them.
 std::unique_ptr<BlockConv> make_lanes_bf16_conv(const ConvSpec& spec, const LanesConvTiles& tiles);
 
 // The names of kernels with pairs of bf16 numbers, "forward=bf16.5x1x2 data=bf16.10x1x2 weights=bf16.5x5", and back.

@@ -4,9 +4,9 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/cpu/conv/amx/amx_directions.h"
+#include "backend/cpu/conv/amx/amx_kernels.h"
 #include "backend/cpu/conv/conv.h"
-#include "backend/cpu/conv/winograd/winograd_directions.h"
+#include "backend/cpu/conv/winograd/winograd.h"
 #include "backend/cpu/isa/instruction_set.h"
 #include "base/error.h"
 

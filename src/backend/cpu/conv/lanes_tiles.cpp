@@ -3,10 +3,10 @@
 #include <iterator>
 #include <vector>
 
-#include "backend/cpu/conv/amx/amx_directions.h"
+#include "backend/cpu/conv/amx/amx_kernels.h"
 #include "backend/cpu/conv/conv.h"
 #include "backend/cpu/conv/tiles/shapes.h"
-#include "backend/cpu/conv/winograd/winograd_directions.h"
+#include "backend/cpu/conv/winograd/winograd_gradient.h"
 #include "base/error.h"
 
 namespace ddp {

@@ -139,7 +139,7 @@ class LanesBf16Linear final : public Op {
 
   void forward(const ForwardArguments& a) override {
     const Bf16* weights = rounded_weights(a.parameters[0], a.workspace);
-    const auto pack = [&](int tile, float* packed) { pack_forward_pairs(pixel_, weights, tile, packed); };
+    const auto pack = [&](int tile, float* packed) { pack_forward(pixel_, weights, tile, packed); };
     forward_.run(a.x.bf16(), sample_blocks(a.active), spec_.bias ? a.parameters[1] : nullptr, spec_.relu, a.y.bf16(),
                  threads_, pack, packed_.in(a.workspace), images_.in(a.workspace));
   }
@@ -151,7 +151,7 @@ class LanesBf16Linear final : public Op {
     if (spec_.bias) bias_gradient(dpre, blocks, a.parameter_gradients[1]);
     if (!spec_.input_gradient) return;
     const Bf16* weights = rounded_weights(a.parameters[0], a.workspace);
-    const auto pack = [&](int tile, float* packed) { pack_data_pairs(conv_, phases_[0], weights, tile, packed); };
+    const auto pack = [&](int tile, float* packed) { pack_data(conv_, phases_[0], weights, tile, packed); };
     data_.run(dpre, blocks, nullptr, false, a.dx.bf16(), threads_, pack, packed_.in(a.workspace),
               images_.in(a.workspace));
     clear_rest(a.dx.bf16(), a.active, spec_.batch, {spec_.inputs, 1, 1}, Layout::lanes16);

@@ -95,7 +95,7 @@ void AmxConv<Value>::copy_image(const Value* x, const Part& part, float* image) 
 }
 
 template <class Value>
-lanes::AmxForward AmxConv<Value>::kernel_task(const Blocks& blocks, const Part& part, int channel) const {
+lanes::AmxForward AmxConv<Value>::kernel_task(const ConvBlocks& blocks, const Part& part, int channel) const {
   const AmxImage::Range rows = image_.inner_rows(part.begin, part.end - part.begin);
   const AmxImage::Range columns = image_.inner_columns();
   const std::int64_t image_row = image_.columns() * position();
@@ -127,22 +127,23 @@ lanes::AmxForward AmxConv<Value>::kernel_task(const Blocks& blocks, const Part& 
 
 // The weights of a tile of channels are used for all blocks before the next if there are several, otherwise each of all channels.
 template <class Value>
-void AmxConv<Value>::run_part(const Value* x, Value* y, const Blocks& blocks, const Part& part, float* images) const {
+void AmxConv<Value>::run_part(const Value* x, Value* y, const ConvBlocks& blocks, const Part& part,
+                              float* images) const {
   const std::int64_t image_size = image_elements(part.end - part.begin);
-  const std::int64_t x_begin = part.group * (blocks.x_size / extent_.groups);
+  const std::int64_t x_begin = part.group * (extent_.x_size / extent_.groups);
   const bool pooled = last_ == lanes::Epilogue::relu_pool;
   const std::int64_t y_row = kLanes * (pooled ? shape_.out_w / 2 : shape_.out_row);
   const std::int64_t y_begin =
-      part.group * (blocks.y_size / extent_.groups) + (pooled ? part.begin / 2 : part.begin) * y_row;
+      part.group * (extent_.y_size / extent_.groups) + (pooled ? part.begin / 2 : part.begin) * y_row;
   for (std::int64_t b = 0; b < part.count && has_taps(); ++b) {
-    copy_image(x + (part.block + b) * blocks.x_size + x_begin, part, images + b * image_size);
+    copy_image(x + (part.block + b) * extent_.x_size + x_begin, part, images + b * image_size);
   }
   const int together = part.count > 1 ? tile_.channels : shape_.out_channels;
   for (int channel = 0; channel < shape_.out_channels; channel += together) {
     lanes::AmxForward task = kernel_task(blocks, part, channel);
     task.out_channels = std::min(together, shape_.out_channels - channel);
     for (std::int64_t b = 0; b < part.count; ++b) {
-      const std::int64_t at = (part.block + b) * blocks.y_size + y_begin + kLanes * channel * task.out_plane;
+      const std::int64_t at = (part.block + b) * extent_.y_size + y_begin + kLanes * channel * task.out_plane;
       task.image = images + b * image_size;
       task.y = y + at;
       // There are four 16-bit masks for 16 results.
@@ -153,7 +154,7 @@ void AmxConv<Value>::run_part(const Value* x, Value* y, const Blocks& blocks, co
 }
 
 template <class Value>
-void AmxConv<Value>::run(const Value* x, Value* y, const Blocks& blocks) const {
+void AmxConv<Value>::run(const Value* x, Value* y, const ConvBlocks& blocks) const {
   const int rows = band_rows();
   const auto bands = static_cast<int>(tile_count(shape_.out_h, rows));
   const std::int64_t units = extent_.groups * bands;

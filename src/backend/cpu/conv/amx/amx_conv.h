@@ -3,14 +3,15 @@
 // to which weights are rounded; or floats for tf32: x = h + l of two bf16 numbers, and products h h' + l h' + h l', which are
 // exact up to 2^-16 of their size.
 //
-//   AmxConv<Bf16> conv(forward_shape(spec), amx_tile, Epilogue::relu, {.groups = 1, .threads = 2});
-//   conv.pack(weights, packed);                          // conv.packed_elements() floats
+//   AmxConv<Bf16> conv(forward_shape(spec), amx_tile, Epilogue::relu, {.groups = 1, .threads = 2, ...});
+//   conv.pack(weights, forward_places(shape), packed);   // conv.packed_elements() floats
 //   conv.run(x, y, {.count = blocks, .packed = packed, ...});
 #pragma once
 
 #include "backend/cpu/conv/amx/amx_image.h"
 #include "backend/cpu/conv/amx/amx_kernels.h"
 #include "backend/cpu/conv/amx/amx_weights.h"
+#include "backend/cpu/conv/tiles/direction.h"
 
 namespace ddp {
 
@@ -20,6 +21,7 @@ class AmxConv {
   struct Extent {
     std::int64_t groups;
     int threads;
+    std::int64_t x_size, y_size;  // values of a block of 16 samples in x and in y
   };
   // `shape`: of one group, as shapes.h makes it; with Epilogue::relu_pool y is pooled.
   AmxConv(const lanes::ConvShape& shape, const lanes::AmxForwardTile& tile, lanes::Epilogue last, const Extent& extent);
@@ -28,21 +30,10 @@ class AmxConv {
   std::int64_t packed_elements() const { return extent_.groups * weights_.group_elements(); }
   std::int64_t scratch_elements() const;
 
-  void pack(const typename AmxWeights<Value>::Source& weights, float* packed) const {
-    weights_.pack(weights, extent_.groups, extent_.threads, packed);
+  void pack(const float* weights, const WeightPlaces& places, float* packed) const {
+    weights_.pack(weights, places, extent_.groups, extent_.threads, packed);
   }
-
-  // Blocks of 16 samples.
-  struct Blocks {
-    std::int64_t count;
-    std::int64_t x_size, y_size;  // values of a block in x and in y
-    const float* packed;
-    const float* bias = nullptr;    // of all groups
-    std::uint16_t* mask = nullptr;  // if pooled, as of lanes::ConvForward, four for 16 values of y
-    float* scratch = nullptr;       // of the first thread; the others follow at distances of scratch_size floats
-    std::int64_t scratch_size = 0;
-  };
-  void run(const Value* x, Value* y, const Blocks& blocks) const;
+  void run(const Value* x, Value* y, const ConvBlocks& blocks) const;
 
  private:
   // Rows [begin, end) of results of a group, of some blocks from `block` on.
@@ -50,10 +41,10 @@ class AmxConv {
     std::int64_t group, block, count;
     int begin, end;
   };
-  void run_part(const Value* x, Value* y, const Blocks& blocks, const Part& part, float* images) const;
+  void run_part(const Value* x, Value* y, const ConvBlocks& blocks, const Part& part, float* images) const;
   void copy_image(const Value* x, const Part& part, float* image) const;
   // The task of the output channels from `channel` on, without their number, y and masks.
-  lanes::AmxForward kernel_task(const Blocks& blocks, const Part& part, int channel) const;
+  lanes::AmxForward kernel_task(const ConvBlocks& blocks, const Part& part, int channel) const;
 
   bool has_taps() const { return shape_.kernel_h > 0 && shape_.kernel_w > 0; }
   std::int64_t position() const { return kLanes * weights_.vectors(); }

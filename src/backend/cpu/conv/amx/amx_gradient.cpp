@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "backend/arithmetic.h"
+#include "backend/cpu/conv/tiles/shapes.h"
+#include "backend/cpu/device/values.h"
 
 namespace ddp {
 namespace {
@@ -25,19 +27,20 @@ AmxWindow window_of(const ConvShape& s) {
 }  // namespace
 
 template <class Value>
-AmxWeightGradient<Value>::AmxWeightGradient(const ConvShape& shape, std::int64_t groups,
-                                            const lanes::AmxGradientTile& tile, int threads)
-    : shape_(shape),
-      image_(shape, window_of(shape)),
-      groups_(groups),
-      tile_(tile),
+AmxWeightGradient<Value>::AmxWeightGradient(const ConvSpec& spec, const WeightTile& tile, int threads)
+    : shape_(forward_shape(spec)),
+      image_(shape_, window_of(shape_)),
+      groups_(spec.groups),
+      x_size_(kLanes * spec.input.elements()),
+      dy_size_(kLanes * spec.convolved().elements()),
+      tile_(lanes::amx_kernels().gradient[tile.index]),
       threads_(threads),
-      chunk_depth_(has_chunks() ? kAmxRows * tile.taps : image_.depth()) {
+      chunk_depth_(has_chunks() ? kAmxRows * tile_.taps : image_.depth()) {
   const auto elements = [&](int rows) { return kAmxParts<Value> * (image_pair(rows) + gradient_pair(rows)); };
-  while (piece_rows_ < shape.out_h && elements(piece_rows_ + 1) <= kAmxPiece) ++piece_rows_;
+  while (piece_rows_ < shape_.out_h && elements(piece_rows_ + 1) <= kAmxPiece) ++piece_rows_;
   // Pieces of equal size.
-  piece_rows_ = static_cast<int>(tile_count(shape.out_h, tile_count(shape.out_h, piece_rows_)));
-  if (piece_rows_ == shape.out_h) {
+  piece_rows_ = static_cast<int>(tile_count(shape_.out_h, tile_count(shape_.out_h, piece_rows_)));
+  if (piece_rows_ == shape_.out_h) {
     most_pairs_ = static_cast<int>(std::clamp<std::int64_t>(kAmxPiece / elements(piece_rows_), 1, kAmxMostPairs));
   }
 }
@@ -58,44 +61,44 @@ std::int64_t AmxWeightGradient<Value>::gradient_pair(int results) const {
 }
 // The places in memory: the sums of all groups, then the images of a piece, of each part, then its gradients.
 template <class Value>
-std::int64_t AmxWeightGradient<Value>::floats() const {
+std::int64_t AmxWeightGradient<Value>::memory_elements() const {
   return groups_ * sums_group() + kAmxParts<Value> * (images() + gradients());
 }
 
 // [pairs of blocks][rows][columns][depth] vectors of the 16 samples of one block and those of the next, or zeros.
 template <class Value>
-void AmxWeightGradient<Value>::copy_image(const Part& part, const Blocks& blocks, float* memory) const {
+void AmxWeightGradient<Value>::copy_image(const Part& part, const GradientBlocks& blocks) const {
   const int results = part.end - part.begin;
   const AmxImage::Range columns = image_.inner_columns();
   const std::int64_t row_size = image_.columns() * position();
 #pragma omp parallel for collapse(2) schedule(static) num_threads(threads_)
   for (std::int64_t pair = 0; pair < tile_count(blocks.count, 2); ++pair) {
     for (int row = 0; row < image_.rows(results); ++row) {
-      float* to = memory + groups_ * sums_group() + pair * image_pair(results) + row * row_size;
+      float* to = blocks.memory + groups_ * sums_group() + pair * image_pair(results) + row * row_size;
       for (int half = 0; half < kAmxParts<Value>; ++half) {
         float* of_part = to + half * images();
         std::fill_n(of_part, columns.begin * position(), 0.0F);
         std::fill(of_part + columns.end * position(), of_part + row_size, 0.0F);
       }
-      copy_row(part, blocks, pair, row, to);
+      copy_row(part, blocks.count, pair, row, to);
     }
   }
 }
 
 template <class Value>
-void AmxWeightGradient<Value>::copy_row(const Part& part, const Blocks& blocks, std::int64_t pair, int row,
+void AmxWeightGradient<Value>::copy_row(const Part& part, std::int64_t blocks, std::int64_t pair, int row,
                                         float* to) const {
   const lanes::AmxKernels& kernels = lanes::amx_kernels();
   const AmxImage::Range columns = image_.inner_columns();
   const std::int64_t gap = kLanes * image_.column_gap();
-  const Value* x = part.x + 2 * pair * blocks.x_size;
-  const bool both = 2 * pair + 1 < blocks.count;
+  const Value* x = part.x + 2 * pair * x_size_;
+  const bool both = 2 * pair + 1 < blocks;
   for (int column = columns.begin; column < columns.end; column += kAmxCopiedColumns) {
     const int count = std::min(kAmxCopiedColumns, columns.end - column);
     for (int index = 0; index < image_.depth(); ++index) {
       const Value* plane = image_.plane(x, part.begin, row, index);
       const Value* first = plane == nullptr ? nullptr : plane + (column - columns.begin) * gap;
-      const Value* second = first == nullptr || !both ? nullptr : first + blocks.x_size;
+      const Value* second = first == nullptr || !both ? nullptr : first + x_size_;
       float* vectors = to + column * position() + kLanes * index;
       if constexpr (std::is_same_v<Value, Bf16>) {
         kernels.join_samples(bits_of(first), bits_of(second), count, gap, vectors, position());
@@ -108,13 +111,13 @@ void AmxWeightGradient<Value>::copy_row(const Part& part, const Blocks& blocks, 
 
 // [pairs of blocks][tiles of output channels][positions] tiles of 8 pairs of samples of one block and 8 of the next.
 template <class Value>
-void AmxWeightGradient<Value>::copy_gradient(const Part& part, const Blocks& blocks, float* memory) const {
+void AmxWeightGradient<Value>::copy_gradient(const Part& part, const GradientBlocks& blocks) const {
   const lanes::AmxKernels& kernels = lanes::amx_kernels();
   const int results = part.end - part.begin;
   const std::int64_t positions = std::int64_t{results} * shape_.out_w;
   const std::int64_t plane = kLanes * shape_.out_plane;
   const auto tiles = static_cast<int>(tile_count(shape_.out_channels, kAmxRows));
-  float* all = memory + groups_ * sums_group() + kAmxParts<Value> * images();
+  float* all = blocks.memory + groups_ * sums_group() + kAmxParts<Value> * images();
 #pragma omp parallel for collapse(2) schedule(static) num_threads(threads_)
   for (int tile = 0; tile < tiles; ++tile) {
     for (std::int64_t b = 0; b < round_up(blocks.count, 2); ++b) {
@@ -128,7 +131,7 @@ void AmxWeightGradient<Value>::copy_gradient(const Part& part, const Blocks& blo
         continue;
       }
       const Value* dy =
-          part.dy + b * blocks.dy_size + tile * kAmxRows * plane + kLanes * std::int64_t{part.begin} * shape_.out_w;
+          part.dy + b * dy_size_ + tile * kAmxRows * plane + kLanes * std::int64_t{part.begin} * shape_.out_w;
       const int channels = std::min(kAmxRows, shape_.out_channels - tile * kAmxRows);
       if constexpr (std::is_same_v<Value, Bf16>) {
         kernels.transpose_gradient(&dy->bits, plane, channels, positions, to, kAmxTile);
@@ -186,22 +189,22 @@ void AmxWeightGradient<Value>::multiply(const Part& part, std::int64_t count, co
 }
 
 template <class Value>
-void AmxWeightGradient<Value>::add(const Value* x, const Value* dy, const Blocks& blocks, float* memory) const {
+void AmxWeightGradient<Value>::add(ConstActivations x, ConstActivations dpre, const GradientBlocks& blocks) const {
   const std::int64_t group_weights =
       std::int64_t{shape_.out_channels} * shape_.in_channels * shape_.kernel_h * shape_.kernel_w;
   for (std::int64_t g = 0; g < groups_; ++g) {
     for (int begin = 0; begin < shape_.out_h; begin += piece_rows_) {
       const int end = std::min(begin + piece_rows_, shape_.out_h);
-      const bool last = blocks.dw != nullptr && end == shape_.out_h;
-      const Part part{.x = x + g * (blocks.x_size / groups_),
-                      .dy = dy + g * (blocks.dy_size / groups_),
+      const bool last = blocks.is_last && end == shape_.out_h;
+      const Part part{.x = values<Value>(x) + g * (x_size_ / groups_),
+                      .dy = values<Value>(dpre) + g * (dy_size_ / groups_),
                       .begin = begin,
                       .end = end,
-                      .accumulate = blocks.accumulate || begin > 0,
+                      .accumulate = !blocks.is_first || begin > 0,
                       .dw = last ? blocks.dw + g * group_weights : nullptr};
-      copy_image(part, blocks, memory);
-      copy_gradient(part, blocks, memory);
-      multiply(part, blocks.count, memory + groups_ * sums_group(), memory + g * sums_group());
+      copy_image(part, blocks);
+      copy_gradient(part, blocks);
+      multiply(part, blocks.count, blocks.memory + groups_ * sums_group(), blocks.memory + g * sums_group());
     }
   }
 }

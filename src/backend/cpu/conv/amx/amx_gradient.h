@@ -1,35 +1,24 @@
 // The weight gradient of convolutions in lanes16 with AMX (amx_conv.h). Images are copied with the values of 32 samples together,
 // gradients transposed to pairs of samples.
 //
-//   AmxWeightGradient<Bf16> gradient(forward_shape(spec), groups, amx_gradient_tile, threads);
-//   gradient.add(x, dy, {.count = gradient.most_blocks(), .dw = is_last ? dw : nullptr, ...}, memory);
+//   AmxWeightGradient<Bf16> gradient(spec, tiles.weights, threads);          // see direction.h
 #pragma once
 
 #include "backend/cpu/conv/amx/amx_image.h"
 #include "backend/cpu/conv/amx/amx_kernels.h"
+#include "backend/cpu/conv/tiles/direction.h"
+#include "backend/cpu/conv/tiles/tile.h"
 
 namespace ddp {
 
 template <class Value>
-class AmxWeightGradient {
+class AmxWeightGradient final : public ConvGradient {
  public:
-  AmxWeightGradient(const lanes::ConvShape& shape, std::int64_t groups, const lanes::AmxGradientTile& tile,
-                    int threads);
+  AmxWeightGradient(const ConvSpec& spec, const WeightTile& tile, int threads);
 
-  // The size of add()'s memory, and the most blocks of 16 samples to add at once, an even number.
-  std::int64_t floats() const;
-  std::int64_t most_blocks() const { return 2 * std::int64_t{most_pairs_}; }
-
-  // Blocks of samples; x and dy are their first values, with these numbers of values between blocks.
-  struct Blocks {
-    std::int64_t count;
-    std::int64_t x_size, dy_size;
-    bool accumulate;  // to the sums in memory
-    // For the last blocks: where the sums go, [groups][out][in][kernel_h][kernel_w].
-    float* dw = nullptr;
-  };
-  // `memory`: floats() floats.
-  void add(const Value* x, const Value* dy, const Blocks& blocks, float* memory) const;
+  std::int64_t memory_elements() const override;
+  std::int64_t blocks_together() const override { return 2 * std::int64_t{most_pairs_}; }
+  void add(ConstActivations x, ConstActivations dpre, const GradientBlocks& blocks) const override;
 
  private:
   // Rows [begin, end) of results of a group. `dw`: of the group, if it is the last part.
@@ -40,9 +29,9 @@ class AmxWeightGradient {
     bool accumulate;
     float* dw;
   };
-  void copy_image(const Part& part, const Blocks& blocks, float* memory) const;
-  void copy_row(const Part& part, const Blocks& blocks, std::int64_t pair, int row, float* to) const;
-  void copy_gradient(const Part& part, const Blocks& blocks, float* memory) const;
+  void copy_image(const Part& part, const GradientBlocks& blocks) const;
+  void copy_row(const Part& part, std::int64_t blocks, std::int64_t pair, int row, float* to) const;
+  void copy_gradient(const Part& part, const GradientBlocks& blocks) const;
   void multiply(const Part& part, std::int64_t count, const float* images, float* sums) const;
   void finish_tile(const float* sums, int first, int channel, float* dw) const;
 
@@ -69,6 +58,7 @@ class AmxWeightGradient {
   lanes::ConvShape shape_;
   AmxImage image_;
   std::int64_t groups_;
+  std::int64_t x_size_, dy_size_;  // values of a block of 16 samples
   lanes::AmxGradientTile tile_;
   int threads_;
   int chunk_depth_;

@@ -2,11 +2,12 @@
 // rounded to bf16.
 //
 //   const AmxWeights<Bf16> weights(shape, image, tile.channels);
-//   weights.pack({.values = w, .out = ..., ...}, groups, threads, packed);   // groups * weights.group_elements() floats
+//   weights.pack(w, forward_places(shape), groups, threads, packed);         // groups * weights.group_elements() floats
 #pragma once
 
 #include "backend/cpu/conv/amx/amx_image.h"
 #include "backend/cpu/conv/amx/amx_kernels.h"
+#include "backend/cpu/conv/tiles/shapes.h"
 
 namespace ddp {
 
@@ -26,15 +27,8 @@ class AmxWeights {
   std::int64_t tile_elements() const { return std::int64_t{window_rows_} * steps() * step_elements(); }
   std::int64_t group_elements() const { return channel_tiles() * tile_elements(); }
 
-  // Where weights are: that of output channel o, input channel c, row r and column s of the window is at
-  // first + o * out + c * in + r * row + s * column.
-  struct Source {
-    const float* values;
-    std::int64_t group;  // values between groups
-    std::int64_t first, out, in, row, column;
-  };
   // [groups][channel_tiles][window rows][steps][tile_channels/16] tiles, with zeros for what does not exist.
-  void pack(const Source& source, std::int64_t groups, int threads, float* packed) const;
+  void pack(const float* weights, const WeightPlaces& places, std::int64_t groups, int threads, float* packed) const;
 
  private:
   std::int64_t step_elements() const { return tile_channels_ / lanes::kAmxRows * lanes::kAmxTile; }
@@ -44,9 +38,9 @@ class AmxWeights {
   struct Span {
     std::int64_t first, size;
   };
-  Span window_of(const Source& source) const;
-  void pack_step(const Source& source, const float* row, int step, int channel, float* to) const;
-  void pack_pairs(const Source& source, const float* first, int channel, int pair, float* to) const;
+  Span window_of(const WeightPlaces& places) const;
+  void pack_step(const WeightPlaces& places, const float* row, int step, int channel, float* to) const;
+  void pack_pairs(const WeightPlaces& places, const float* first, int channel, int pair, float* to) const;
 
   int out_channels_, depth_, merged_, window_rows_, kernel_w_, tile_channels_;
 };

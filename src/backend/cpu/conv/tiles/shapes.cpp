@@ -82,36 +82,6 @@ std::int64_t packed_weights(const ConvShape& s, int tile_channels) {
   return round_up(s.out_channels, tile_channels) * s.in_channels * s.kernel_h * s.kernel_w;
 }
 
-void pack_forward(const ConvShape& s, const float* w, int tile, float* packed) {
-  const std::int64_t taps = std::int64_t{s.in_channels} * s.kernel_h * s.kernel_w;
-  for (int first = 0; first < s.out_channels; first += tile) {
-    for (int o = 0; o < tile; ++o) {
-      const bool real = first + o < s.out_channels;
-      for (std::int64_t t = 0; t < taps; ++t) packed[t * tile + o] = real ? w[(first + o) * taps + t] : 0.0F;
-    }
-    packed += taps * tile;
-  }
-}
-
-void pack_data(const ConvSpec& spec, const DataPhase& phase, const float* w, int tile, float* packed) {
-  const ConvShape& s = phase.shape;
-  const std::int64_t kernel = spec.window.height * spec.window.width;
-  for (int first = 0; first < s.out_channels; first += tile) {
-    for (int in = 0; in < s.in_channels; ++in) {
-      for (int r = s.kernel_h - 1; r >= 0; --r) {
-        for (int k = s.kernel_w - 1; k >= 0; --k) {
-          const std::int64_t tap = (phase.tap_row + r * spec.window.stride.vertical) * spec.window.width +
-                                   phase.tap_column + k * spec.window.stride.vertical;
-          for (int o = 0; o < tile; ++o, ++packed) {
-            const bool real = first + o < s.out_channels;
-            *packed = real ? w[(std::int64_t{in} * s.out_channels + first + o) * kernel + tap] : 0.0F;
-          }
-        }
-      }
-    }
-  }
-}
-
 Band band_of(const ConvShape& whole, int begin, int end, bool single_rows) {
   Band band{whole, 0, 1};
   ConvShape& s = band.shape;
@@ -242,7 +212,7 @@ void copy_band(const ConvShape& whole, const Band& band, const float* x, float* 
 }
 void copy_band(const ConvShape& whole, const Band& band, const Bf16* x, Bf16* to) { copy_band_of(whole, band, x, to); }
 
-void copy_band_pairs(const ConvShape& whole, const Band& band, const Bf16* x, float* to) {
+void copy_band(const ConvShape& whole, const Band& band, const Bf16* x, float* to) {
   const std::int64_t plane = image_plane(whole);
   for (int c = 0; c < band.shape.in_channels; c += 2) {
     const Bf16* upper = c + 1 < band.shape.in_channels ? x + plane : nullptr;
@@ -302,51 +272,64 @@ int band_rows(const ConvShape& s) {
   return rows;
 }
 
+GradientPieces gradient_pieces(const ConvShape& s, Element element) {
+  // Positions over which a weight gradient is summed before the sums over lanes, which cost about as much as ten positions, or
+  // twenty of pairs; and blocks that stay in the cache.
+  constexpr std::int64_t kPositions = 196;
+  constexpr std::int64_t kMostBlocks = 4;
+  const auto rows = static_cast<int>(std::clamp<std::int64_t>(kPositions / s.out_w, 1, s.out_h));
+  if (element == Element::fp32) {
+    return {rows, std::clamp<std::int64_t>(kPositions / s.out_plane, 1, kMostBlocks), kMostBlocks};
+  }
+  const auto blocks = std::clamp<std::int64_t>((kPositions + s.out_plane - 1) / s.out_plane, 1, kMostBlocks);
+  return {rows, blocks, blocks};
+}
+
+WeightPlaces forward_places(const ConvShape& s) {
+  const std::int64_t taps = std::int64_t{s.kernel_h} * s.kernel_w;
+  return {.group = s.out_channels * s.in_channels * taps,
+          .first = 0,
+          .out = s.in_channels * taps,
+          .in = taps,
+          .row = s.kernel_w,
+          .column = 1};
+}
+
+WeightPlaces data_places(const ConvSpec& spec, const DataPhase& phase) {
+  const ConvShape& s = phase.shape;
+  const std::int64_t taps = spec.window.elements();
+  const std::int64_t row = spec.window.stride.vertical * spec.window.width;
+  const std::int64_t column = spec.window.stride.horizontal;
+  return {.group = s.out_channels * s.in_channels * taps,
+          .first =
+              phase.tap_row * spec.window.width + phase.tap_column + (s.kernel_h - 1) * row + (s.kernel_w - 1) * column,
+          .out = taps,
+          .in = s.out_channels * taps,
+          .row = -row,
+          .column = -column};
+}
+
 namespace {
 
 float bf16_pair(Bf16 lower, Bf16 upper) {
   return std::bit_cast<float>(std::uint32_t{lower.bits} | (std::uint32_t{upper.bits} << 16U));
 }
+// The weights of an input channel, or with those of the next if there is a `next`, as kernels read them.
+float packed_weight(const float* w, std::int64_t /*in*/, bool /*next*/) { return *w; }
+float packed_weight(const Bf16* w, std::int64_t in, bool next) { return bf16_pair(*w, next ? w[in] : Bf16{}); }
 
-}  // namespace
-
-void pack_forward_pairs(const ConvShape& s, const Bf16* w, int tile, float* packed) {
-  const int taps = s.kernel_h * s.kernel_w;
-  const int pairs = (s.in_channels + 1) / 2;
-  for (int first = 0; first < s.out_channels; first += tile, packed += std::int64_t{pairs} * taps * tile) {
-    for (int o = 0; o < tile; ++o) {
-      const Bf16* row = w + std::int64_t{first + o} * s.in_channels * taps;
-      float* to = packed + o;
-      if (first + o >= s.out_channels) {
-        for (int i = 0; i < pairs * taps; ++i, to += tile) *to = 0.0F;
-        continue;
-      }
-      for (int pair = 0; pair < s.in_channels / 2; ++pair, row += 2 * taps) {
-        for (int tap = 0; tap < taps; ++tap, to += tile) *to = bf16_pair(row[tap], row[taps + tap]);
-      }
-      if (s.in_channels % 2 == 0) continue;
-      for (int tap = 0; tap < taps; ++tap, to += tile) *to = bf16_pair(row[tap], Bf16{});
-    }
-  }
-}
-
-void pack_data_pairs(const ConvSpec& spec, const DataPhase& phase, const Bf16* w, int tile, float* packed) {
-  const ConvShape& s = phase.shape;
-  const std::int64_t kernel = spec.window.height * spec.window.width;
-  const std::int64_t channel = std::int64_t{s.out_channels} * kernel;
+template <class Value>
+void pack_weights(const ConvShape& s, const WeightPlaces& places, const Value* w, int tile, float* packed) {
+  constexpr int kTogether = std::is_same_v<Value, Bf16> ? 2 : 1;
   for (int first = 0; first < s.out_channels; first += tile) {
     const int real = std::min(tile, s.out_channels - first);
-    for (int in = 0; in < s.in_channels; in += 2) {
-      const Bf16* lower = w + in * channel + first * kernel;
-      const bool both = in + 1 < s.in_channels;
-      for (int r = s.kernel_h - 1; r >= 0; --r) {
-        for (int k = s.kernel_w - 1; k >= 0; --k, packed += tile) {
-          const std::int64_t tap = (phase.tap_row + r * spec.window.stride.vertical) * spec.window.width +
-                                   phase.tap_column + k * spec.window.stride.vertical;
-          for (int o = 0; o < real; ++o) {
-            const Bf16* at = lower + o * kernel + tap;
-            packed[o] = bf16_pair(*at, both ? at[channel] : Bf16{});
-          }
+    for (int in = 0; in < s.in_channels; in += kTogether) {
+      const Value* of_channel = w + places.first + first * places.out + in * places.in;
+      const bool next = in + 1 < s.in_channels;
+      for (int r = 0; r < s.kernel_h; ++r) {
+        for (int k = 0; k < s.kernel_w; ++k, packed += tile) {
+          const Value* from = of_channel + r * places.row + k * places.column;
+          for (int o = 0; o < real; ++o) packed[o] = packed_weight(from + o * places.out, places.in, next);
           for (int o = real; o < tile; ++o) packed[o] = 0.0F;
         }
       }
@@ -354,15 +337,38 @@ void pack_data_pairs(const ConvSpec& spec, const DataPhase& phase, const Bf16* w
   }
 }
 
-ConvShape paired(ConvShape shape) {
-  shape.in_channels = (shape.in_channels + 1) / 2;
-  return shape;
+}  // namespace
+
+void pack_forward(const ConvShape& s, const float* w, int tile, float* packed) {
+  // Faster than pack_weights(), as all weights of an output channel follow one another.
+  const std::int64_t taps = std::int64_t{s.in_channels} * s.kernel_h * s.kernel_w;
+  for (int first = 0; first < s.out_channels; first += tile, packed += taps * tile) {
+    for (int o = 0; o < tile; ++o) {
+      const bool real = first + o < s.out_channels;
+      for (std::int64_t t = 0; t < taps; ++t) packed[t * tile + o] = real ? w[(first + o) * taps + t] : 0.0F;
+    }
+  }
+}
+void pack_forward(const ConvShape& s, const Bf16* w, int tile, float* packed) {
+  pack_weights(s, forward_places(s), w, tile, packed);
+}
+void pack_data(const ConvSpec& spec, const DataPhase& phase, const float* w, int tile, float* packed) {
+  pack_weights(phase.shape, data_places(spec, phase), w, tile, packed);
+}
+void pack_data(const ConvSpec& spec, const DataPhase& phase, const Bf16* w, int tile, float* packed) {
+  pack_weights(phase.shape, data_places(spec, phase), w, tile, packed);
 }
 
 bool of_single_pixels(const ConvSpec& spec) {
   const Window2d& w = spec.window;
   return w.height == 1 && w.width == 1 && w.stride == 1 && spec.convolved().height == spec.input.height &&
          spec.convolved().width == spec.input.width && !spec.average_pool;
+}
+
+bool reads_in_place(const ConvSpec& spec) {
+  // Rows of larger planes are copied, since those of all channels together are too many streams of memory.
+  constexpr std::int64_t kMostPixels = 1024;
+  return of_single_pixels(spec) && spec.input.height * spec.input.width <= kMostPixels;
 }
 
 ConvSpec with_long_rows(const ConvSpec& spec) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "backend/cpu/conv/tiles/conv_kernels.h"
@@ -30,18 +31,34 @@ std::vector<DataPhase> data_phases(const ConvSpec& spec);
 
 // The size in floats of the packed weights of one group.
 std::int64_t packed_weights(const lanes::ConvShape& shape, int tile_channels);
-// [out][in][h][w] -> [out/tile][in][h][w][tile], zeros beyond the last channel.
-void pack_forward(const lanes::ConvShape& shape, const float* w, int tile, float* packed);
-// The same for a phase of the data gradient, from the forward convolution's weights of one group.
-void pack_data(const ConvSpec& spec, const DataPhase& phase, const float* w, int tile, float* packed);
+// Where the weights of a group are: that of output channel o, input channel c, row r and column s of the window at
+// first + o * out + c * in + r * row + s * column; those of the next group `group` further on.
+struct WeightPlaces {
+  std::int64_t group, first, out, in, row, column;
+};
+WeightPlaces forward_places(const lanes::ConvShape& shape);
+// The rows and columns of a phase of the data gradient are those of the window backwards.
+WeightPlaces data_places(const ConvSpec& spec, const DataPhase& phase);
 
-// The same shape with pairs of input channels, as kernels for pairs of bf16 numbers take it.
-lanes::ConvShape paired(lanes::ConvShape shape);
-// As above, of weights in bf16, with those of two input channels in each float.
-void pack_forward_pairs(const lanes::ConvShape& shape, const Bf16* w, int tile, float* packed);
-void pack_data_pairs(const ConvSpec& spec, const DataPhase& phase, const Bf16* w, int tile, float* packed);
-// A convolution of single pixels, in place of each of which there is one result.
+// The weights of one group, from [out][in][h][w] to [out/tile][in][h][w][tile] with zeros beyond the last channel; of weights in
+// bf16 with those of two input channels in each float.
+void pack_forward(const lanes::ConvShape& shape, const float* w, int tile, float* packed);
+void pack_forward(const lanes::ConvShape& shape, const Bf16* w, int tile, float* packed);
+// The same for a phase of the data gradient, from the forward convolution's weights.
+void pack_data(const ConvSpec& spec, const DataPhase& phase, const float* w, int tile, float* packed);
+void pack_data(const ConvSpec& spec, const DataPhase& phase, const Bf16* w, int tile, float* packed);
+
+// The shape as the kernels of convolutions and data gradients take it: of bf16 numbers with pairs of input channels.
+template <class Value>
+lanes::ConvShape kernel_shape(lanes::ConvShape shape) {
+  if constexpr (std::is_same_v<Value, Bf16>) shape.in_channels = (shape.in_channels + 1) / 2;
+  return shape;
+}
+
+// A convolution of single pixels, in place of each of which there is one result; and whether kernels read its planes of floats as
+// they are.
 bool of_single_pixels(const ConvSpec& spec);
+bool reads_in_place(const ConvSpec& spec);
 // The same convolution with the image in other rows, if it is of single pixels, so that tiles do not end with short rows.
 ConvSpec with_long_rows(const ConvSpec& spec);
 
@@ -75,9 +92,20 @@ void each_band(const lanes::ConvShape& shape, std::int64_t count, std::int64_t g
     }
   }
 }
-// x: [in_channels][in_h][in_w][16] of the whole convolution's shape.
+// x: [in_channels][in_h][in_w][16] of the whole convolution's shape. From Bf16 to floats: as pairs of channels, where `band` is not
+// of a shape of pairs.
 void copy_band(const lanes::ConvShape& whole, const Band& band, const float* x, float* to);
 void copy_band(const lanes::ConvShape& whole, const Band& band, const Bf16* x, Bf16* to);
+void copy_band(const lanes::ConvShape& whole, const Band& band, const Bf16* x, float* to);
+
+// The pieces in which a weight gradient is summed, rows of some blocks of 16 samples, and the blocks whose gradients are processed
+// together. They determine the order of additions, so they do not depend on the number of threads.
+struct GradientPieces {
+  int rows;
+  std::int64_t blocks;
+  std::int64_t together;
+};
+GradientPieces gradient_pieces(const lanes::ConvShape& shape, Element element);
 // The channels that an outer gradient stores: whole tiles, and one more vector, so that the positions that it reads one
 // after the other are not in the same sets of a cache.
 inline std::int64_t outer_width(const lanes::ConvShape& shape, const lanes::OuterTile& tile) {
@@ -91,7 +119,5 @@ inline int outer_vector_tiles(const lanes::ConvShape& shape, const lanes::OuterT
 void copy_band_outer(const lanes::ConvShape& whole, const Band& band, const float* x, std::int64_t width, float* to);
 void copy_band_outer(const lanes::ConvShape& whole, const Band& band, const Bf16* x, std::int64_t width, float* to);
 std::int64_t outer_elements(const Band& band, std::int64_t width, Element element);
-// The image of pairs of channels; `band` is not of a paired shape.
-void copy_band_pairs(const lanes::ConvShape& whole, const Band& band, const Bf16* x, float* to);
 
 }  // namespace ddp

@@ -1,4 +1,4 @@
-// What computes a direction of a convolution in lanes16, and the memory that it computes in.
+// What computes a direction of a convolution in lanes16.
 //
 //   LanesConvTiles tiles = lanes_fixed_tiles(spec);
 //   tiles.forward = {.method = ConvTile::Method::winograd, .index = 3, .form = 1};
@@ -60,10 +60,6 @@ inline const lanes::ForwardTile& forward_tile(int index, bool pairs) {
   const lanes::ConvKernels& all = lanes::conv_kernels();
   return (pairs ? all.pair_forward : all.forward)[index];
 }
-// The direct kernel; any, which computes nothing, for another method.
-inline const lanes::ForwardTile& direct_tile(const ConvTile& tile, bool pairs) {
-  return forward_tile(tile.method == ConvTile::Method::direct ? tile.index : 0, pairs);
-}
 inline const lanes::OuterTile& outer_tile(int index) { return lanes::conv_kernels().outer[index]; }
 
 // The kernel of a tile for a stride; null if there is none.
@@ -77,12 +73,5 @@ inline lanes::Epilogue epilogue_of(const ConvSpec& spec) {
   if (spec.average_pool) return lanes::Epilogue::relu_pool;
   return spec.relu ? lanes::Epilogue::relu : lanes::Epilogue::none;
 }
-
-// The memory of a direction that has its own kernels, AMX or Winograd's.
-struct DirectionMemory {
-  float* packed;   // weights
-  float* scratch;  // of the first thread; the others follow at distances of scratch_size floats
-  std::int64_t scratch_size;
-};
 
 }  // namespace ddp

@@ -63,8 +63,15 @@ WinogradForm winograd_form(int index, Element element) {
 WinogradProblem winograd_forward(const ConvSpec& spec) {
   const ConvShape shape = forward_shape(spec);
   const std::int64_t taps = std::int64_t{shape.kernel_h} * shape.kernel_w;
-  return {shape, false, spec.average_pool, shape.in_channels * taps,
-          taps,  false, spec.groups,       sample_blocks(spec.batch)};
+  return {.shape = shape,
+          .spreads = false,
+          .relu = spec.relu,
+          .pooled = spec.average_pool,
+          .out = shape.in_channels * taps,
+          .in = taps,
+          .flipped = false,
+          .groups = spec.groups,
+          .blocks = sample_blocks(spec.batch)};
 }
 
 WinogradProblem winograd_data(const ConvSpec& spec) {
@@ -73,14 +80,15 @@ WinogradProblem winograd_data(const ConvSpec& spec) {
   // Not 3x3 with stride 1, whose windows overlap less and whose products may be of pairs of channels.
   const bool spreads =
       shape.stride > 1 || (shape.kernel_h > 3 && shape.out_plane < std::int64_t{shape.in_h} * shape.in_w);
-  return {spreads ? shape : data_phases(spec)[0].shape,
-          spreads,
-          false,
-          taps,
-          shape.in_channels * taps,
-          !spreads,
-          spec.groups,
-          sample_blocks(spec.batch)};
+  return {.shape = spreads ? shape : data_phases(spec)[0].shape,
+          .spreads = spreads,
+          .relu = false,
+          .pooled = false,
+          .out = taps,
+          .in = shape.in_channels * taps,
+          .flipped = !spreads,
+          .groups = spec.groups,
+          .blocks = sample_blocks(spec.batch)};
 }
 
 WinogradBand winograd_band(const ConvShape& shape, WinogradForm form, std::int64_t blocks, int least_tiles) {
@@ -112,17 +120,17 @@ bool Winograd::supports(const ConvShape& shape, WinogradForm form) {
          shape.out_step == 1;
 }
 
-Winograd::Winograd(const WinogradProblem& problem, const lanes::ForwardTile& tile, WinogradForm form, int threads)
+Winograd::Winograd(const WinogradProblem& problem, const ConvTile& tile, Element element, int threads)
     : problem_(problem),
       sources_(problem.shape.in_channels),
       results_(problem.shape.out_channels),
       x_plane_(kLanes * std::int64_t{problem.shape.in_h} * problem.shape.in_w),
       y_plane_(kLanes * problem.shape.out_plane),
-      tile_(tile),
-      form_(form),
+      form_(winograd_form(tile.form, element)),
+      tile_(forward_tile(tile.index, form_.pairs)),
       threads_(threads),
-      plane_(winograd_plane(problem.shape, form.size)),
-      band_(winograd_band(problem.shape, form, problem.blocks, tile.columns)) {
+      plane_(winograd_plane(problem.shape, form_.size)),
+      band_(winograd_band(problem.shape, form_, problem.blocks, tile_.columns)) {
   if (problem.pooled) y_plane_ /= 4;
   if (!problem.spreads) return;
   std::swap(sources_, results_);
@@ -153,21 +161,21 @@ std::int64_t Winograd::scratch_elements() const {
   return form_.frequencies() * (input_frequency() + output_frequency(results_)) + image_elements();
 }
 
-void Winograd::prepare(const float* weights, float* packed) const {
+void Winograd::pack(const float* weights, float* packed) const {
   if (at_once()) return;
   const auto stored = static_cast<int>(round_up(results_, tile_.channels));
   const int together = channels_together();
 #pragma omp parallel for collapse(2) schedule(static) num_threads(threads_)
   for (std::int64_t g = 0; g < problem_.groups; ++g) {
     for (int first = 0; first < stored; first += together) {
-      pack(weights, g, {first, std::min(stored - first, together)},
-           packed + g * form_.frequencies() * packed_frequency() + std::int64_t{first} * stored_channels());
+      pack_channels(weights, g, {first, std::min(stored - first, together)},
+                    packed + g * form_.frequencies() * packed_frequency() + std::int64_t{first} * stored_channels());
     }
   }
 }
 
 // Channels of the results that begin a tile, in steps of 16; beyond the last one its weights again.
-void Winograd::pack(const float* weights, std::int64_t group, const Channels& channels, float* packed) const {
+void Winograd::pack_channels(const float* weights, std::int64_t group, const Channels& channels, float* packed) const {
   const lanes::WinogradTable& table = winograd_table(form_);
   const lanes::WinogradPack transform = form_.pairs ? table.bf16.weights : table.fp32.weights;
   const std::int64_t group_weights =
@@ -229,7 +237,7 @@ void Winograd::multiply(const float* transformed, const float* packed, int chann
 }
 
 template <class Value>
-void Winograd::write_results(const float* products, Value* y, const Blocks& blocks, const Part& part,
+void Winograd::write_results(const float* products, Value* y, const ConvBlocks& blocks, const Part& part,
                              const Channels& channels) const {
   const lanes::WinogradKernels<Raw<Value>>& kernels = kernels_of<Value>(form_);
   const auto kernel = problem_.pooled ? kernels.pooled_output : kernels.output;
@@ -240,7 +248,7 @@ void Winograd::write_results(const float* products, Value* y, const Blocks& bloc
       const std::int64_t at = block * y_block() + o * y_plane_;
       // There are four 16-bit masks for 16 results.
       kernel(plane_, products + kLanes * (std::int64_t{i} * band_.tiles() + tile), output_frequency(channels.count),
-             row, {bias, blocks.relu, raw(y + at), problem_.pooled ? blocks.mask + at / 4 : nullptr});
+             row, {bias, problem_.relu, raw(y + at), problem_.pooled ? blocks.mask + at / 4 : nullptr});
     });
   }
 }
@@ -274,7 +282,7 @@ void Winograd::spread_results(const float* products, Value* y, float* image, con
 }
 
 template <class Value>
-void Winograd::run_band(const Value* x, Value* y, const Blocks& blocks, const Part& part) const {
+void Winograd::run_band(const Value* x, Value* y, const ConvBlocks& blocks, const Part& part) const {
   float* transformed = blocks.scratch + omp_get_thread_num() * blocks.scratch_size;
   float* products = transformed + form_.frequencies() * input_frequency();
   for (int c = 0; c < stored_channels(); ++c) transform_channel(x, part, c, transformed);
@@ -288,7 +296,7 @@ void Winograd::run_band(const Value* x, Value* y, const Blocks& blocks, const Pa
 
 // All blocks as one band, whose output channels are divided among the threads.
 template <class Value>
-void Winograd::run_at_once(const Value* x, Value* y, const Blocks& blocks) const {
+void Winograd::run_at_once(const Value* x, Value* y, const ConvBlocks& blocks) const {
   float* transformed = blocks.scratch;
   const int step = packed_channels();
 #pragma omp parallel num_threads(threads_)
@@ -302,7 +310,7 @@ void Winograd::run_at_once(const Value* x, Value* y, const Blocks& blocks) const
 #pragma omp for schedule(static)
     for (int first = 0; first < results_; first += step) {
       const int count = std::min(step, results_ - first);
-      pack(blocks.weights, g, {first, static_cast<int>(round_up(count, tile_.channels))}, packed);
+      pack_channels(blocks.weights, g, {first, static_cast<int>(round_up(count, tile_.channels))}, packed);
       multiply(transformed, packed, count, products);
       write_results(products, y, blocks, part, {first, count});
     }
@@ -310,7 +318,7 @@ void Winograd::run_at_once(const Value* x, Value* y, const Blocks& blocks) const
 }
 
 template <class Value>
-void Winograd::run_blocks(const Value* x, Value* y, const Blocks& blocks) const {
+void Winograd::run_blocks(const Value* x, Value* y, const ConvBlocks& blocks) const {
   if (at_once()) return run_at_once(x, y, blocks);
   // Bands of a block that are spread add to the same results.
   const int tasks = problem_.spreads ? 1 : band_.bands;
@@ -327,7 +335,9 @@ void Winograd::run_blocks(const Value* x, Value* y, const Blocks& blocks) const 
   }
 }
 
-template void Winograd::run_blocks(const float*, float*, const Blocks&) const;
-template void Winograd::run_blocks(const Bf16*, Bf16*, const Blocks&) const;
+void Winograd::run(ConstActivations x, Activations y, const ConvBlocks& blocks) const {
+  if (x.element() == Element::bf16) return run_blocks(x.bf16(), y.bf16(), blocks);
+  run_blocks(x.fp32(), y.fp32(), blocks);
+}
 
 }  // namespace ddp

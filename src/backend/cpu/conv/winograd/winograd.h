@@ -4,12 +4,11 @@
 // 25 or 36 frequencies as a convolution of single pixels, and transformed back. Activations are floats or bf16 numbers;
 // products are of floats, or with size 2 of pairs of bf16 numbers.
 //
-//   Winograd winograd(winograd_forward(spec), tile, {.size = 4}, threads);
-//   winograd.prepare(weights, packed);                          // winograd.packed_elements() floats
-//   winograd.run_blocks(x, y, {.count = sample_blocks(a.active), .weights = weights, .packed = packed, ...});
+//   Winograd winograd(winograd_forward(spec), tiles.forward, Element::fp32, threads);     // see direction.h
 #pragma once
 
-#include "backend/cpu/conv/tiles/conv_kernels.h"
+#include "backend/cpu/conv/tiles/direction.h"
+#include "backend/cpu/conv/tiles/tile.h"
 #include "backend/cpu/conv/winograd/winograd_kernels.h"
 #include "backend/op.h"
 
@@ -35,6 +34,7 @@ WinogradForm winograd_form(int index, Element element);
 struct WinogradProblem {
   lanes::ConvShape shape;  // of one group, as shapes.h makes it; if it spreads, of the convolution forward
   bool spreads;
+  bool relu;
   bool pooled;  // after ReLU, 2x2 results
   // Where the weights of output channel o and input channel c of what is computed are: o * out + c * in floats from the first
   // of a group.
@@ -61,36 +61,20 @@ WinogradBand winograd_band(const lanes::ConvShape& shape, WinogradForm form, std
 inline constexpr std::int64_t kWinogradApart = 80;
 lanes::WinogradPlane winograd_plane(const lanes::ConvShape& shape, int size);
 
-class Winograd {
+class Winograd final : public ConvDirection {
  public:
-  // `tile` computes the products.
-  Winograd(const WinogradProblem& problem, const lanes::ForwardTile& tile, WinogradForm form, int threads);
+  // On activations of `element`; the tile computes the products.
+  Winograd(const WinogradProblem& problem, const ConvTile& tile, Element element, int threads);
 
   // Whether there is a form for it, of tiles of that size.
   static bool supports(const lanes::ConvShape& shape, WinogradForm form);
 
-  // Sizes in floats: of packed weights, and of the scratch memory of a thread.
-  std::int64_t packed_elements() const;
-  std::int64_t scratch_elements() const;
-
-  // The blocks of 16 samples that a band has.
-  std::int64_t blocks_together() const { return band_.blocks; }
-  // Before run_blocks(): transforms the weights, unless that is done part by part where they are used.
-  void prepare(const float* weights, float* packed) const;
-
-  struct Blocks {
-    std::int64_t count;
-    const float* weights;
-    float* packed;                // packed_elements()
-    const float* bias = nullptr;  // of all groups
-    bool relu = false;
-    std::uint16_t* mask = nullptr;  // if results are pooled after ReLU
-    float* scratch = nullptr;       // of the first thread; the others follow at distances of scratch_size floats
-    std::int64_t scratch_size = 0;
-  };
-  // Blocks of 16 samples, each of all groups of channels.
-  template <class Value>
-  void run_blocks(const Value* x, Value* y, const Blocks& blocks) const;
+  std::int64_t packed_elements() const override;
+  std::int64_t scratch_elements() const override;
+  std::int64_t blocks_together() const override { return band_.blocks; }
+  // Transforms the weights, unless that is done part by part where they are used.
+  void pack(const float* weights, float* packed) const override;
+  void run(ConstActivations x, Activations y, const ConvBlocks& blocks) const override;
 
  private:
   // A band of a group: of the blocks [first, first + count), from tile row `row` on.
@@ -103,18 +87,20 @@ class Winograd {
     int first, count;
   };
   template <class Value>
-  void run_band(const Value* x, Value* y, const Blocks& blocks, const Part& part) const;
+  void run_blocks(const Value* x, Value* y, const ConvBlocks& blocks) const;
   template <class Value>
-  void run_at_once(const Value* x, Value* y, const Blocks& blocks) const;
+  void run_band(const Value* x, Value* y, const ConvBlocks& blocks, const Part& part) const;
+  template <class Value>
+  void run_at_once(const Value* x, Value* y, const ConvBlocks& blocks) const;
   template <class Value>
   void transform_channel(const Value* x, const Part& part, int channel, float* transformed) const;
   void multiply(const float* transformed, const float* packed, int channels, float* products) const;
   template <class Value>
-  void write_results(const float* products, Value* y, const Blocks& blocks, const Part& part,
+  void write_results(const float* products, Value* y, const ConvBlocks& blocks, const Part& part,
                      const Channels& channels) const;
   template <class Value>
   void spread_results(const float* products, Value* y, float* image, const Part& part) const;
-  void pack(const float* weights, std::int64_t group, const Channels& channels, float* packed) const;
+  void pack_channels(const float* weights, std::int64_t group, const Channels& channels, float* packed) const;
 
   int stored_channels() const { return form_.pairs ? (sources_ + 1) / 2 : sources_; }
   // Whether one band has all blocks. Then weights are transformed for some channels at a time, in the cache, since each is
@@ -135,8 +121,8 @@ class Winograd {
   WinogradProblem problem_;
   int sources_, results_;           // channels of a group that are read and computed
   std::int64_t x_plane_, y_plane_;  // their values
-  lanes::ForwardTile tile_;
   WinogradForm form_;
+  lanes::ForwardTile tile_;
   int threads_;
   lanes::WinogradPlane plane_;
   WinogradBand band_;

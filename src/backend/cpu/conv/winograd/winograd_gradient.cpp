@@ -49,31 +49,34 @@ std::int64_t WinogradGradient::work(const lanes::ConvShape& shape, const lanes::
                   work_of(shape.out_channels, shape.in_channels, tile));
 }
 
-WinogradGradient::WinogradGradient(const ConvSpec& spec, const lanes::OuterTile& tile, WinogradForm form, int threads)
+WinogradGradient::WinogradGradient(const ConvSpec& spec, const WeightTile& tile, Element element, int threads)
     : shape_(forward_shape(spec)),
       groups_(spec.groups),
       blocks_(sample_blocks(spec.batch)),
-      tile_(tile),
-      form_(form),
+      together_(gradient_pieces(shape_, element).together),
+      x_group_(kLanes * spec.input.elements() / spec.groups),
+      dy_group_(kLanes * spec.convolved().elements() / spec.groups),
+      tile_(outer_tile(tile.index)),
+      form_(winograd_form(tile.form, element)),
       threads_(threads),
-      plane_(winograd_plane(shape_, form.size)),
-      band_(winograd_band(shape_, form, blocks_, 1)),
-      results_in_lanes_(work_of(shape_.out_channels, shape_.in_channels, tile) <
-                        work_of(shape_.in_channels, shape_.out_channels, tile)),
-      width_(round_up(results_in_lanes_ ? shape_.out_channels : shape_.in_channels, kLanes * tile.vectors) + kLanes) {
+      plane_(winograd_plane(shape_, form_.size)),
+      band_(winograd_band(shape_, form_, blocks_, 1)),
+      results_in_lanes_(work_of(shape_.out_channels, shape_.in_channels, tile_) <
+                        work_of(shape_.in_channels, shape_.out_channels, tile_)),
+      width_(round_up(results_in_lanes_ ? shape_.out_channels : shape_.in_channels, kLanes * tile_.vectors) + kLanes) {
   const lanes::ConvShape& shape = shape_;
-  const int rows = form.size * band_.rows;
-  const int columns = form.size * band_.columns;
-  const auto covered = [&](int results) { return (results - 1) * form.stride + form.window; };
+  const int rows = form_.size * band_.rows;
+  const int columns = form_.size * band_.columns;
+  const auto covered = [&](int results) { return (results - 1) * form_.stride + form_.window; };
   const Factors input{shape.in_channels, shape.in_h,    shape.in_w,       -shape.pad_top,
-                      -shape.pad_left,   covered(rows), covered(columns), form.size * form.stride};
-  const Factors results{shape.out_channels, shape.out_h, shape.out_w, 0, 0, rows, columns, form.size};
+                      -shape.pad_left,   covered(rows), covered(columns), form_.size * form_.stride};
+  const Factors results{shape.out_channels, shape.out_h, shape.out_w, 0, 0, rows, columns, form_.size};
   lanes_ = results_in_lanes_ ? results : input;
   scalars_ = results_in_lanes_ ? input : results;
 }
 
 // The places in memory: the sums of all groups, both factors, and the transposed image of a band.
-std::int64_t WinogradGradient::floats() const {
+std::int64_t WinogradGradient::memory_elements() const {
   return image_begin() + kLanes * std::int64_t{lanes_.rows} * lanes_.columns * width_;
 }
 
@@ -189,39 +192,37 @@ void WinogradGradient::multiply_at_once(std::int64_t group, std::int64_t count, 
 }
 
 template <class Value, class Factor>
-void WinogradGradient::add_factors(const Value* x, const Value* dy, const Blocks& blocks, float* dw,
-                                   float* memory) const {
-  if (at_once() && (blocks.accumulate || dw == nullptr)) {
+void WinogradGradient::add_factors(const Value* x, const Value* dpre, const GradientBlocks& blocks) const {
+  if (at_once() && !(blocks.is_first && blocks.is_last)) {
     throw Error(ExitCode::internal, "Winograd's weight gradient got only a part of the samples");
   }
+  float* const memory = blocks.memory;
+  const std::int64_t x_block = groups_ * x_group_;
+  const std::int64_t dy_block = groups_ * dy_group_;
   for (std::int64_t b = 0; b < blocks.count; b += band_.blocks) {
     const std::int64_t count = std::min<std::int64_t>(band_.blocks, blocks.count - b);
     for (std::int64_t g = 0; g < groups_; ++g) {
       for (int band = 0; band < band_.bands; ++band) {
-        Part<Value> lanes{x + b * blocks.x_size + g * (blocks.x_size / groups_), blocks.x_size, count,
-                          band * band_.rows};
-        Part<Value> scalars{dy + b * blocks.dy_size + g * (blocks.dy_size / groups_), blocks.dy_size, count,
-                            band * band_.rows};
+        Part<Value> lanes{x + b * x_block + g * x_group_, x_block, count, band * band_.rows};
+        Part<Value> scalars{dpre + b * dy_block + g * dy_group_, dy_block, count, band * band_.rows};
         if (results_in_lanes_) std::swap(lanes, scalars);
         transform_lanes<Value, Factor>(lanes, memory);
         transform_scalars<Value, Factor>(scalars, memory);
         if (at_once()) {
-          multiply_at_once<Factor>(g, count, dw, memory);
+          multiply_at_once<Factor>(g, count, blocks.dw, memory);
         } else {
-          multiply_all<Factor>(g, count, blocks.accumulate || b > 0 || band > 0, memory);
+          multiply_all<Factor>(g, count, !blocks.is_first || b > 0 || band > 0, memory);
         }
       }
     }
   }
-  if (dw != nullptr && !at_once()) finish_all(dw, memory);
+  if (blocks.is_last && !at_once()) finish_all(blocks.dw, memory);
 }
 
-template <class Value>
-void WinogradGradient::add(const Value* x, const Value* dy, const Blocks& blocks, float* dw, float* memory) const {
-  if constexpr (std::is_same_v<Value, Bf16>) {
-    if (form_.pairs) return add_factors<Bf16, Bf16>(x, dy, blocks, dw, memory);
-  }
-  add_factors<Value, float>(x, dy, blocks, dw, memory);
+void WinogradGradient::add(ConstActivations x, ConstActivations dpre, const GradientBlocks& blocks) const {
+  if (x.element() == Element::fp32) return add_factors<float, float>(x.fp32(), dpre.fp32(), blocks);
+  if (form_.pairs) return add_factors<Bf16, Bf16>(x.bf16(), dpre.bf16(), blocks);
+  add_factors<Bf16, float>(x.bf16(), dpre.bf16(), blocks);
 }
 
 void WinogradGradient::finish(std::int64_t group, const Sums& sums, float* dw) const {
@@ -252,8 +253,5 @@ void WinogradGradient::finish_all(float* dw, float* memory) const {
     }
   }
 }
-
-template void WinogradGradient::add(const float*, const float*, const Blocks&, float*, float*) const;
-template void WinogradGradient::add(const Bf16*, const Bf16*, const Blocks&, float*, float*) const;
 
 }  // namespace ddp

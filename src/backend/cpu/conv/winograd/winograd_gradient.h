@@ -4,8 +4,7 @@
 // better; it is transposed before it is transformed. Activations are floats or bf16 numbers; products are of floats, or of
 // pairs of bf16 numbers, of two samples.
 //
-//   WinogradGradient gradient(spec, outer_tile, {.size = 4}, threads);
-//   gradient.add(x, dy, {.count = 4, ...}, dw, workspace);       // gradient.floats() floats
+//   WinogradGradient gradient(spec, tiles.weights, Element::fp32, threads);          // see direction.h
 #pragma once
 
 #include "backend/cpu/conv/tiles/conv_kernels.h"
@@ -13,25 +12,17 @@
 
 namespace ddp {
 
-class WinogradGradient {
+class WinogradGradient final : public ConvGradient {
  public:
-  // `tile` sums the products.
-  WinogradGradient(const ConvSpec& spec, const lanes::OuterTile& tile, WinogradForm form, int threads);
+  // On activations of `element`; the tile sums the products.
+  WinogradGradient(const ConvSpec& spec, const WeightTile& tile, Element element, int threads);
 
   // The multiply-adds of a frequency and sample with such a tile, whole ones.
   static std::int64_t work(const lanes::ConvShape& shape, const lanes::OuterTile& tile);
 
-  std::int64_t floats() const;
-
-  // Blocks of 16 samples; x and dy are their first values, with these numbers of values between blocks.
-  struct Blocks {
-    std::int64_t count;
-    std::int64_t x_size, dy_size;
-    bool accumulate;  // to the sums in memory
-  };
-  // `dw` with the last blocks, otherwise null: receives [groups][out][in][window][window].
-  template <class Value>
-  void add(const Value* x, const Value* dy, const Blocks& blocks, float* dw, float* memory) const;
+  std::int64_t memory_elements() const override;
+  std::int64_t blocks_together() const override { return together_; }
+  void add(ConstActivations x, ConstActivations dpre, const GradientBlocks& blocks) const override;
 
  private:
   // One of the two factors.
@@ -72,7 +63,7 @@ class WinogradGradient {
   template <class Factor>
   void multiply_at_once(std::int64_t group, std::int64_t count, float* dw, float* memory) const;
   template <class Value, class Factor>
-  void add_factors(const Value* x, const Value* dy, const Blocks& blocks, float* dw, float* memory) const;
+  void add_factors(const Value* x, const Value* dpre, const GradientBlocks& blocks) const;
   void finish(std::int64_t group, const Sums& sums, float* dw) const;
   void finish_all(float* dw, float* memory) const;
 
@@ -99,6 +90,8 @@ class WinogradGradient {
   lanes::ConvShape shape_;  // of one group
   std::int64_t groups_;
   std::int64_t blocks_;  // all
+  std::int64_t together_;
+  std::int64_t x_group_, dy_group_;  // values of a block
   lanes::OuterTile tile_;
   WinogradForm form_;
   int threads_;
