@@ -13,7 +13,7 @@ namespace {
 constexpr double kWidth = 640;
 constexpr double kHeight = 272;
 constexpr double kLeft = 64;
-constexpr double kRight = 12;
+constexpr double kRight = 22;
 constexpr double kTop = 12;
 constexpr double kBottom = 52;
 constexpr std::size_t kMostPoints = 600;

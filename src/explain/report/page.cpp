@@ -30,7 +30,7 @@ pre{white-space:pre-wrap;border:1px solid var(--line);border-radius:6px;padding:
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem}th,td{text-align:left;
 padding:.2rem .8rem .2rem 0;border-bottom:1px solid var(--line);vertical-align:top}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}summary{cursor:pointer}.hint{display:none}
-@media(max-width:600px){svg text{font-size:17px}svg .small{font-size:12px}.hint{display:block;color:var(--dim);
+@media(max-width:600px){svg text{font-size:14px}svg .small{font-size:12px}.hint{display:block;color:var(--dim);
 font-size:.8rem;margin:0}th:first-child{position:sticky;left:0;background:var(--page)}}
 @media print{body{max-width:none;padding:0}figure,pre{break-inside:avoid}:root{color-scheme:light}}
 )";

@@ -80,8 +80,9 @@ std::string as_sentence(std::string text) {
 }
 
 std::string verdict_of(const ReportedRun& run, const Explanation& found) {
-  std::string html = fmt::format("<h3>{}</h3><p><strong>{}</strong> {} ranks train {} images per second.</p>",
-                                 html_text(run.name), html_text(as_sentence(found.headline)), run.timing->ranks.size(),
+  std::string html = fmt::format("<h3>{}</h3><p><strong>{}</strong> {} train{} {} images per second.</p>",
+                                 html_text(run.name), html_text(as_sentence(found.headline)),
+                                 counted(run.timing->ranks.size(), "rank"), run.timing->ranks.size() == 1 ? "s" : "",
                                  format_count(static_cast<std::uint64_t>(std::max(0.0, found.images_per_second))));
   html += html_list(found.evidence);
   std::vector<std::string> cures;
