@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/output.h"
 #include "commands/commands.h"
 #include "commands/measure/stages.h"
 #include "commands/measure/step_timer.h"
@@ -23,7 +24,7 @@ constexpr int kStretches = 9;
 void print_line(const Options& options, std::int64_t global_batch, int ranks, int threads, const StepTimer& timer) {
   const double step = timer.step_seconds();
   const PhaseTotals& phases = timer.phases();
-  fmt::print(
+  print_text(
       "{{\"model\":\"{}\",\"precision\":\"{}\",\"global_batch\":{},\"ranks\":{},\"threads\":{},"
       "\"samples_per_second\":{:.3f},\"step_ms\":{:.4f},\"processor_ms\":{:.4f},\"forward\":{:.3f},\"backward\":{:.3f},"
       "\"exposed_communication\":{:.3f},\"optimizer\":{:.3f}}}\n",

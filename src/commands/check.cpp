@@ -14,6 +14,7 @@
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/output.h"
 #include "base/text/text.h"
 #include "base/text/text_table.h"
 #include "comm/sums/device_communicator.h"
@@ -207,7 +208,7 @@ int run_check(const MpiSession& session, const Options& options) {
   Ranks ranks = open_ranks(session, mine);
   log_device(ranks.device);
   const auto print = [&](const std::string& text) {
-    if (session.rank() == 0) fmt::print("{}", text);
+    if (session.rank() == 0) print_text("{}", text);
   };
   Check check(session, ranks);
   print(check.description());

@@ -5,6 +5,7 @@
 
 #include "backend/backend.h"
 #include "base/error.h"
+#include "base/output.h"
 #include "base/text/text.h"
 #include "base/text/text_table.h"
 #include "commands/commands.h"
@@ -78,7 +79,7 @@ std::string device_text() {
 
 int run_devices(const MpiSession& session, const Options& /*options*/) {
   const std::string text = together(session, device_text);
-  if (session.rank() == 0) fmt::print("{}", text);
+  if (session.rank() == 0) print_text("{}", text);
   return static_cast<int>(ExitCode::done);
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/output.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/reader.h"
 #include "commands/commands.h"
@@ -102,7 +103,7 @@ int run_eval(const MpiSession& session, const Options& given) {
                        session.rank() == 0);
     }
     if (checkpoint) {
-      fmt::print("{}", options.json ? json_line(*checkpoint, result) : tables(*checkpoint, result, test.class_names()));
+      print_text("{}", options.json ? json_line(*checkpoint, result) : tables(*checkpoint, result, test.class_names()));
     }
     return static_cast<int>(ExitCode::done);
   });

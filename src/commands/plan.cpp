@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/output.h"
 #include "base/text/text.h"
 #include "commands/commands.h"
 #include "commands/measure/stages.h"
@@ -22,10 +23,10 @@ namespace {
 
 // What is not known of a GPU that is only described.
 void print_estimates(const Device& device, Backend& backend) {
-  fmt::print("{}\n", device.note);
-  fmt::print("available on it: {}, without what CUDA and its libraries take, about 1 GiB\n",
+  print_text("{}\n", device.note);
+  print_text("available on it: {}, without what CUDA and its libraries take, about 1 GiB\n",
              format_bytes(backend.memory().available_bytes()));
-  fmt::print(
+  print_text(
       "estimated, since the GPU is not here: forward and backward are not timed; on the GPU itself kernels are timed "
       "and others may be chosen; the workspace of each linear layer is the most that it may be\n");
 }
@@ -34,7 +35,7 @@ void print_estimates(const Device& device, Backend& backend) {
 void print_split_advice(const Graph& graph, const BatchPlan& batch) {
   const std::vector<int> numbers = batch.ranks > 1 ? std::vector<int>{batch.ranks} : std::vector<int>{2, 4, 8};
   for (const int ranks : numbers) {
-    fmt::print("linear layers, {}\n", split_advice(graph, ranks, batch.global_batch));
+    print_text("linear layers, {}\n", split_advice(graph, ranks, batch.global_batch));
   }
 }
 
@@ -66,8 +67,8 @@ void print_pipeline(const MpiSession& session, const PreparedRun& prepared) {
     plan = plan_pipeline(graph, lowered, layouts, seconds, here ? &link : nullptr, shape);
   });
   if (session.rank() != 0) return;
-  fmt::print("pipeline, {}: {}\n", counted(static_cast<std::uint64_t>(count), "rank"), pipeline_text(plan, shape));
-  fmt::print("pipeline, estimate: {}\n", estimate_text(plan, shape));
+  print_text("pipeline, {}: {}\n", counted(static_cast<std::uint64_t>(count), "rank"), pipeline_text(plan, shape));
+  print_text("pipeline, estimate: {}\n", estimate_text(plan, shape));
 }
 
 }  // namespace
@@ -86,36 +87,36 @@ int run_plan(const MpiSession& session, const Options& options) {
         "--pipeline works on CPUs only; use --device cpu, or remove it");
   if (options.distributed.pipeline > 1) print_pipeline(session, prepared);
   if (session.rank() != 0) return static_cast<int>(ExitCode::done);
-  fmt::print("{}, {} samples per shard, {} ({})\n\n{}\n", options.model.model, inputs.batch.per_shard,
+  print_text("{}, {} samples per shard, {} ({})\n\n{}\n", options.model.model, inputs.batch.per_shard,
              counted(static_cast<std::uint64_t>(inputs.batch.shards), "shard"), plan.origin, network.describe());
   std::vector<PlannedBuffer> buffers = network.memory().buffers;
   std::stable_sort(buffers.begin(), buffers.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   constexpr std::string_view kArena = "arena, shared by liveness";
   std::size_t widest = kArena.size();
   for (const PlannedBuffer& buffer : buffers) widest = std::max(widest, buffer.name.size());
-  fmt::print("{:<{}} {:>14} {:>8}\n", "buffer", widest, "bytes", "alive");
+  print_text("{:<{}} {:>14} {:>8}\n", "buffer", widest, "bytes", "alive");
   std::size_t separate = 0;
   for (const PlannedBuffer& buffer : buffers) {
     if (buffer.bytes == 0) continue;
     separate += buffer.bytes;
-    fmt::print("{:<{}} {:>14} {:>4}-{:<3}\n", buffer.name, widest, format_count(buffer.bytes), buffer.first,
+    print_text("{:<{}} {:>14} {:>4}-{:<3}\n", buffer.name, widest, format_count(buffer.bytes), buffer.first,
                buffer.last);
   }
-  fmt::print("{:<{}} {:>14}\n{:<{}} {:>14}\n", "sum", widest, format_count(separate), kArena, widest,
+  print_text("{:<{}} {:>14}\n{:<{}} {:>14}\n", "sum", widest, format_count(separate), kArena, widest,
              format_count(network.memory().arena_bytes));
-  fmt::print("parameters {}, gradient of the same size\n",
+  print_text("parameters {}, gradient of the same size\n",
              format_bytes(static_cast<std::uint64_t>(inputs.graph.flat_elements()) * sizeof(float)));
-  fmt::print("device memory of a rank: {}; {} activations, {} parameters, gradients, optimizer state and batches\n",
+  print_text("device memory of a rank: {}; {} activations, {} parameters, gradients, optimizer state and batches\n",
              format_bytes(network.memory().arena_bytes + plan.state_bytes), format_bytes(network.memory().arena_bytes),
              format_bytes(plan.state_bytes));
   if (on_cpu) print_split_advice(inputs.graph, inputs.batch);
-  if (!inputs.smaller.empty()) fmt::print("image sizes: {}; all of this is for the last one\n", inputs.sizes.text());
+  if (!inputs.smaller.empty()) print_text("image sizes: {}; all of this is for the last one\n", inputs.sizes.text());
   if (described) {
     print_traffic(prepared.job.options, *prepared.backend, network);
     print_estimates(ranks.device, *prepared.backend);
   } else {
     print_stages(prepared);
-    fmt::print("predicted forward and backward: {} per shard\n",
+    print_text("predicted forward and backward: {} per shard\n",
                format_duration(plan.kernels.layouts.predicted_seconds));
   }
   return static_cast<int>(ExitCode::done);

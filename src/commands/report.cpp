@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/output.h"
 #include "checkpoint/reader.h"
 #include "commands/commands.h"
 #include "job/report.h"
@@ -52,7 +53,7 @@ int run_report(const MpiSession& session, const Options& options) {
                                          ? std::filesystem::path(options.folders[0]) / "report.html"
                                          : std::filesystem::path(options.exported.to);
     replace_file(to, html, ExitCode::checkpoint);
-    fmt::print("{}\n", to.string());
+    print_text("{}\n", to.string());
   });
   return static_cast<int>(ExitCode::done);
 }

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/output.h"
 #include "base/text/text.h"
 #include "commands/commands.h"
 #include "commands/measure/measure.h"
@@ -273,13 +274,13 @@ int run_scaling(const MpiSession& session, const Options& options) {
     const auto all = std::find_if(cases.begin(), cases.end(),
                                   [&](const Case& it) { return it.strong && it.ranks == session.size(); });
     const ScalingStudy study = study_of(measured, options);
-    fmt::print("{}", scaling_text(study));
+    print_text("{}", scaling_text(study));
     if (session.size() > 1) {
       const std::string file = options.exported.to.empty() ? kDefaultFile : options.exported.to;
       replace_file(file, scaling_svg(study), ExitCode::checkpoint);
-      fmt::print("the curve is in {}\n", file);
+      print_text("the curve is in {}\n", file);
     }
-    fmt::print("{}\n", scaling_answer(study, explain(all->best, options).cures));
+    print_text("{}\n", scaling_answer(study, explain(all->best, options).cures));
   });
   return static_cast<int>(ExitCode::done);
 }

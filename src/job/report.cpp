@@ -104,7 +104,7 @@ Failure describe_failure(const std::exception_ptr& error) {
   } catch (const std::bad_alloc&) {
     return {ExitCode::out_of_memory, "out of memory; use a smaller batch, or fewer ranks on this host"};
   } catch (const std::system_error& failed) {
-    // fmt::print() throws if a text that does not fit the buffer cannot be written.
+    // print_text() throws if a text that does not fit the buffer cannot be written.
     if (std::ferror(stdout) != 0) return {ExitCode::checkpoint, output_failure(failed.code().value())};
     if (failed.code() == kNoThread) {
       return {ExitCode::preflight, no_thread_text("this run", failed.code())};

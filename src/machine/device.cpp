@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/output.h"
 #include "base/text/text.h"
 #include "job/joint_error.h"
 #include "machine/nvml.h"
@@ -214,7 +215,7 @@ Device choose_device(Communicator& ranks, const Topology& topology, const Option
     if (device.gpus.empty()) device.gpu_module.reset();
   }
   if (options.device.log_placement && ranks.rank() == 0) {
-    fmt::print("{}\n", placement_table(device.views, device.gpus));
+    print_text("{}\n", placement_table(device.views, device.gpus));
   }
   return device;
 }

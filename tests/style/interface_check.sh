@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# interface_check.sh [ROOT]: checks how many virtual functions a class of src/ declares, and which files ask whether device
-# memory is host memory. Prints one line for each violation and exits with 1 if there are any.
+# interface_check.sh [ROOT]: checks how many virtual functions a class of src/ declares, which files ask whether device memory is
+# host memory, and that text for a terminal passes through print_text(). Prints one line for each violation and exits with 1 if
+# there are any.
 set -euo pipefail
 cd "${1:-$(dirname "${BASH_SOURCE[0]}")/../..}"
 
@@ -41,6 +42,13 @@ while IFS=: read -r file line _; do
   [[ " $memory_helpers " == *" $file "* ]] ||
     complain "$file:$line: calls on_host(); only $memory_helpers may"
 done < <([ ${#sources[@]} -eq 0 ] || grep -nHE '(\.|->)on_host\(\)' "${sources[@]}" || true)
+
+# Names come from files of other people; only an escape sequence of our own is printed as it is.
+while IFS=: read -r file line _; do
+  [ -n "$file" ] || continue
+  complain "$file:$line: calls fmt::print(); print_text() of base/output.h keeps control characters from the terminal"
+done < <([ ${#sources[@]} -eq 0 ] || grep -nHE '^[^/]*fmt::print\("' "${sources[@]}" |
+  grep -vE '^src/base/output\.h:|fmt::print\("\\x1b\[' || true)
 
 if [ "$breaks" -gt 0 ]; then
   echo "interface_check: $breaks breaks of the rules"

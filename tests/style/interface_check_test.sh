@@ -19,6 +19,11 @@ rejects 'src/backend/op.h: class Op declares 4 virtual functions; 3 at most'
 rm "$tree/src/backend/op.h"
 put src/train/step.cpp '' 'if (backend_->queue().on_host()) return;'
 rejects 'src/train/step.cpp:2: calls on_host()'
+rm "$tree/src/train/step.cpp"
+put src/commands/plan.cpp '  fmt::print("\x1b[2J");  // fmt::print("")' 'fmt::print(file, "{}", name);'
+passes "an escape sequence of our own, and a file"
+put src/commands/plan.cpp 'if (named) fmt::print("{}\n", name);'
+rejects 'src/commands/plan.cpp:1: calls fmt::print()'
 rm -r "$tree/src"
 mkdir "$tree/src"
 rejects 'there is no source file'

@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "base/output.h"
 #include "train/parallel/stage_times.h"
 
 namespace ddp {
@@ -18,7 +19,7 @@ void print_stages(const PreparedRun& prepared) {
   const std::vector<StageTime> times =
       time_stages(*prepared.backend, *prepared.engine.network, prepared.state.parameters(),
                   prepared.inputs.graph.statistic_count(), kSeconds);
-  fmt::print("{}\n", stage_table(times, peak));
+  print_text("{}\n", stage_table(times, peak));
 }
 
 }  // namespace ddp

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/output.h"
 #include "base/text/text_table.h"
 #include "optim/optimizer.h"
 
@@ -67,7 +68,7 @@ void print_traffic(const Options& options, Backend& backend, Network& network) {
   rows.push_back(row_of(sum));
   constexpr Align kRight = Align::right;
   const std::vector<Align> columns = {Align::left, Align::left, kRight, kRight, kRight, kRight, kRight, kRight};
-  fmt::print("{}\n", text_table(rows, columns));
+  print_text("{}\n", text_table(rows, columns));
 }
 
 }  // namespace ddp
