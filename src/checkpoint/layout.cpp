@@ -15,6 +15,10 @@ std::filesystem::path model_copy_of(const std::filesystem::path& checkpoint) {
   return checkpoint.parent_path().parent_path() / kModelCopyFile;
 }
 
+std::filesystem::path split_of(const std::filesystem::path& checkpoint) {
+  return checkpoint.parent_path().parent_path() / kSplitFile;
+}
+
 std::string step_folder_name(std::int64_t step) { return fmt::format("step-{:08}", step); }
 
 std::optional<std::int64_t> step_of(std::string_view folder_name) {

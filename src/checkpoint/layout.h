@@ -2,6 +2,7 @@
 //
 //   RUN/latest, RUN/best                      links to the newest checkpoint and to the one with the best accuracy
 //   RUN/model.onnx                            the model file, if --model named one
+//   RUN/split.csv                             which images train and which evaluate, if the program divided a folder
 //   RUN/checkpoints/step-00001234/            a checkpoint: model.safetensors, optimizer.safetensors, state.json and
 //                                             MANIFEST.json; after its evaluation also evaluation.json
 //   RUN/checkpoints/.tmp-step-00001234/       being written or removed; never read
@@ -24,12 +25,16 @@ inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 inline constexpr const char* kStateFile = "state.json";
 inline constexpr const char* kModelCopyFile = "model.onnx";
+inline constexpr const char* kSplitFile = "split.csv";
 inline constexpr const char* kManifestFile = "MANIFEST.json";
 inline constexpr const char* kEvaluationFile = "evaluation.json";
 inline constexpr const char* kReplacedPrefix = ".replaced-";
 
 // RUN/model.onnx of a checkpoint RUN/checkpoints/step-S.
 std::filesystem::path model_copy_of(const std::filesystem::path& checkpoint);
+
+// RUN/split.csv likewise.
+std::filesystem::path split_of(const std::filesystem::path& checkpoint);
 
 // 1234 -> "step-00001234".
 std::string step_folder_name(std::int64_t step);

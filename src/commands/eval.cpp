@@ -73,9 +73,10 @@ int run_eval(const MpiSession& session, const Options& given) {
   const std::string state_text = communicator.broadcast_text(checkpoint ? to_json(checkpoint->state) : "", 0);
   const TrainingState state = parse_state(state_text, "the checkpoint of rank 0");
   const Options options = together(session, [&] { return with_stored_run(given, state.config); });
-  PreparedRun prepared(
-      session, communicator, ranks.device, options,
-      {.model_copy = checkpoint ? model_copy_of(checkpoint->path) : std::filesystem::path(), .evaluated = state});
+  PreparedRun prepared(session, communicator, ranks.device, options,
+                       {.model_copy = checkpoint ? model_copy_of(checkpoint->path) : std::filesystem::path(),
+                        .split = checkpoint ? split_of(checkpoint->path) : std::filesystem::path(),
+                        .evaluated = state});
   const Dataset& test = prepared.inputs.test();
   together(session, [&] {
     if (!checkpoint) return;

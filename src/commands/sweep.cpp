@@ -266,7 +266,7 @@ class Leader {
   // The exit code of the command.
   ExitCode finish(bool stopped) {
     clear();
-    if (!quiet_) print_text("{}", board_text(ranked(results_), kBoardRows));
+    if (!quiet_) print_text("{}", board_text(ranked(results_), kBoardRows) + folds_text(results_));
     std::size_t failed = 0;
     for (const TrialResult& r : results_) {
       if (r.state != TrialState::failed) continue;

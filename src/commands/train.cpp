@@ -165,7 +165,8 @@ int run_train(const MpiSession& session, const Options& given) {
   const Checkpoint* checkpoint = folder ? folder->checkpoint() : nullptr;
   PreparedRun prepared(session, communicator, ranks.device, options,
                        {.resumed = resumed ? std::optional(resumed->state) : std::nullopt,
-                        .model_copy = checkpoint != nullptr ? model_copy_of(checkpoint->path) : ""});
+                        .model_copy = checkpoint != nullptr ? model_copy_of(checkpoint->path) : "",
+                        .split = checkpoint != nullptr ? split_of(checkpoint->path) : ""});
   Signals& signals = *Signals::current();
   std::optional<TensorBoard> board;  // outlives the folder's log
   std::optional<RunOutput> output;
@@ -178,8 +179,8 @@ int run_train(const MpiSession& session, const Options& given) {
   // All checks have passed; the folder is written to from here on.
   together(session, [&] {
     if (!folder) return;
-    folder->open({dump_config(prepared.job.options), prepared.inputs.onnx, options.output.keep_checkpoints,
-                  options.output.on_checkpoint_failure == SaveFailure::retry});
+    folder->open({dump_config(prepared.job.options), prepared.inputs.onnx, prepared.inputs.split,
+                  options.output.keep_checkpoints, options.output.on_checkpoint_failure == SaveFailure::retry});
     if (options.output.tensorboard && has_tensorboard()) folder->log().set_listener(&board.emplace(folder->path()));
     waiting->stop();
     console->header(fmt::format("ddp_train {}", program_version()),

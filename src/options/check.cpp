@@ -130,6 +130,30 @@ void check_schedule(const OptimizerOptions& o) {
         to_string(o.schedule));
 }
 
+// `number`/`folds`, of which data/sources/split.h makes a Fold.
+bool is_fold(const std::string& text) {
+  const std::size_t slash = text.find('/');
+  const auto digits = [](const std::string& part) {
+    return !part.empty() && part.size() < 7 && part.find_first_not_of("0123456789") == std::string::npos;
+  };
+  if (slash == std::string::npos || !digits(text.substr(0, slash)) || !digits(text.substr(slash + 1))) return false;
+  const int number = std::stoi(text.substr(0, slash));
+  const int folds = std::stoi(text.substr(slash + 1));
+  return folds >= 2 && number >= 1 && number <= folds;
+}
+
+void check_split(const DataOptions& o) {
+  check(o.val_split > 0 && o.val_split < 1, ExitCode::usage,
+        "--val-split is {:g}; give a share of the images between 0 and 1, such as 0.1", o.val_split);
+  check(o.fold.empty() || is_fold(o.fold), ExitCode::usage,
+        "--fold {} is not a part K of N folds; give 1/5, 2/5 ... 5/5", o.fold);
+  check(o.fold.empty() || o.val_split == DataOptions().val_split, ExitCode::usage,
+        "--fold {} says which images evaluate, and so does --val-split {:g}; remove one of the two", o.fold,
+        o.val_split);
+  check(o.split_group.empty() || o.split_group.starts_with("regex:"), ExitCode::usage,
+        "--split-group {} is not regex: and a regular expression, such as regex:patient_([0-9]+)", o.split_group);
+}
+
 void check_progressive(const DataOptions& o) {
   const DataOptions standard;
   const bool others = o.progressive_begin != standard.progressive_begin ||
@@ -198,6 +222,7 @@ void check_combinations(const Options& options) {
   const OptimizerOptions& o = options.optimizer;
   check_optimizer(o);
   check_schedule(o);
+  check_split(options.data);
   check_progressive(options.data);
   check_loss_scale(options);
   check(o.warmup_epochs <= o.epochs, ExitCode::usage, "--warmup-epochs {} is greater than --epochs {}", o.warmup_epochs,

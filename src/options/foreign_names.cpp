@@ -163,6 +163,9 @@ constexpr auto kForeignNames = std::to_array<ForeignNames>({
      "start-epoch initial-epoch last-epoch begin-epoch auto-resume resume-epoch no-resume-opt"},
     {"drop-last", "the last batch of an epoch is dropped with --drop-last", "drop-remainder droplast"},
     {"output", "the folder of the run is --output; TensorBoard reads it as it is", "logger"},
+    {"val-split", "",
+     "validation-split val-fraction val-ratio val-size test-split train-split split test-size holdout val-pct"},
+    {"fold", "", "kfold k-fold folds cv cross-validation n-folds num-folds"},
     {"max-steps", "use --max-steps, or --train-limit for a small data set", "steps-per-epoch fast-dev-run"},
     // What this program does not have.
     {"",
@@ -171,9 +174,8 @@ constexpr auto kForeignNames = std::to_array<ForeignNames>({
      "early-stopping early-stop patience patience-epochs early-stopping-patience es-patience monitor "
      "min-delta restore-best-weights eval-metric save-best-only save-last metric-for-best-model "
      "load-best-model-at-end best-metric threshold cooldown cooldown-epochs reduce-lr-on-plateau factor"},
-    {"", "no part of the training images is split off; put those for validation into DATA-DIR/val/CLASS, beside train",
-     "val-split validation-split val-fraction val-ratio val-size test-split train-split validation-data "
-     "subset val-dir valdir val-data split test-size holdout val-pct validation-dir"},
+    {"", "put images for validation into DATA-DIR/val/CLASS, beside train, or let --val-split choose some",
+     "validation-data subset val-dir valdir val-data validation-dir"},
     {"", "there are no weights of classes or samples; balance the numbers of training images instead",
      "class-weights class-weight weighted-sampler sample-weight balanced pos-weight class-balanced "
      "focal-loss bce-pos-weight loss-weights weighted-loss balance-classes ignore-index oversample "

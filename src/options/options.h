@@ -139,6 +139,9 @@ struct DataOptions {
   std::int64_t progressive_end = 0;    // the first epoch, from 0, with images of the full size
   std::int64_t progressive_stages = 4;
   // Image folders.
+  double val_split = 0.1;   // the share of an undivided folder that evaluates
+  std::string fold;         // K/N instead, or empty
+  std::string split_group;  // regex:EXPRESSION, or empty
   ImageSides image_size;
   ImageChannels image_channels = ImageChannels::rgb;
   bool fast_decode = false;  // in evaluation, too

@@ -81,7 +81,7 @@ std::optional<ResumePoint> RunFolder::find(const std::string& resume) {
   evaluation_ = read_evaluation(checkpoint_->path);
   ResumePoint point{checkpoint_->state, evaluation_, true};
   if (!here_) return point;
-  for (const char* name : {kConfigFile, kModelCopyFile}) {
+  for (const char* name : {kConfigFile, kModelCopyFile, kSplitFile}) {
     check(!fs::is_directory(fs::symlink_status(path_ / name, error)), kCode,
           "{} is a folder, but must be a file of the run; move it away", (path_ / name).string());
   }
@@ -151,8 +151,9 @@ void RunFolder::finish_moving() {
   }
 }
 
-constexpr std::array kRunFiles = {"latest",      "best",       "metrics.jsonl", "summary.csv",  "steps.csv",
-                                  "timing.json", "trace.json", kConfigFile,     kModelCopyFile, kCheckpointsFolder};
+constexpr std::array kRunFiles = {"latest",       "best",        "metrics.jsonl",   "summary.csv",
+                                  "steps.csv",    "timing.json", "trace.json",      kConfigFile,
+                                  kModelCopyFile, kSplitFile,    kCheckpointsFolder};
 
 // The beginnings of names that go on with a time or a step: TensorBoard's files, non-finite steps, tables of hangs.
 constexpr std::array<std::string_view, 3> kNumbered = {"events.out.tfevents.", "nonfinite-", "hang-"};
@@ -196,7 +197,8 @@ void RunFolder::settle_replaced() {
 void RunFolder::move_later(std::int64_t step) {
   const fs::path earlier = earlier_folder();
   make_folders(earlier / kCheckpointsFolder, kCode);
-  for (const char* name : {"metrics.jsonl", "summary.csv", "steps.csv", "timing.json", kConfigFile, kModelCopyFile}) {
+  for (const char* name :
+       {"metrics.jsonl", "summary.csv", "steps.csv", "timing.json", kConfigFile, kModelCopyFile, kSplitFile}) {
     std::error_code error;
     if (!fs::is_regular_file(path_ / name, error)) continue;
     fs::copy_file(path_ / name, earlier / name, fs::copy_options::overwrite_existing, error);
@@ -242,6 +244,7 @@ void RunFolder::open(const Content& content) {
                              std::span<const TensorView> optimizer) { write_or_warn(state, model, optimizer); });
   replace_file(path_ / kConfigFile, content.config, kCode);
   if (!content.onnx.empty()) replace_file(path_ / kModelCopyFile, content.onnx, kCode);
+  if (!content.split.empty()) replace_file(path_ / kSplitFile, content.split, kCode);
   log_.emplace(path_, std::move(kept_));
   if (here_) repair_links();
 }

@@ -3,20 +3,15 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
 
 #include "base/text/text.h"
 #include "base/text/text_table.h"
 
 namespace ddp {
 namespace {
-
-// In quotes if it contains a character that CSV (RFC 4180) treats specially.
-std::string csv_cell(const std::string& text) {
-  if (text.find_first_of(",\"\n") == std::string::npos) return text;
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + "\"";
-}
 
 std::string value_of(const Setting& setting, const std::string& key) {
   const auto found =
@@ -68,6 +63,35 @@ std::string board_text(std::span<const TrialResult> results, std::size_t rows) {
   std::string text = text_table(table, std::vector{Align::right, Align::right, Align::left, Align::right, Align::right,
                                                    Align::right, Align::right, Align::left});
   if (shown < results.size()) text += fmt::format("and {} more in leaderboard.csv\n", results.size() - shown);
+  return text;
+}
+
+std::string folds_text(std::span<const TrialResult> results) {
+  struct Group {
+    Setting setting;
+    std::vector<double> accuracies;
+  };
+  std::vector<Group> groups;
+  for (const TrialResult& result : results) {
+    Setting others = result.setting;
+    const auto is_fold = [](const OptionSetting& one) { return one.key == "fold"; };
+    if (std::erase_if(others, is_fold) == 0 || !result.accuracy) continue;
+    const auto same = [&](const Group& group) { return text_of(group.setting) == text_of(others); };
+    auto found = std::find_if(groups.begin(), groups.end(), same);
+    if (found == groups.end()) found = groups.insert(groups.end(), {std::move(others), {}});
+    found->accuracies.push_back(*result.accuracy);
+  }
+  std::string text;
+  for (const Group& group : groups) {
+    const auto count = static_cast<double>(group.accuracies.size());
+    const double mean = std::accumulate(group.accuracies.begin(), group.accuracies.end(), 0.0) / count;
+    double squares = 0;
+    for (const double accuracy : group.accuracies) squares += (accuracy - mean) * (accuracy - mean);
+    const std::string deviation =
+        count < 2 ? "" : fmt::format(", standard deviation {:.4f}", std::sqrt(squares / (count - 1)));
+    text += fmt::format("{}: mean accuracy {:.4f}{}{}\n", counted(group.accuracies.size(), "fold"), mean, deviation,
+                        group.setting.empty() ? "" : "; " + text_of(group.setting));
+  }
   return text;
 }
 

@@ -34,6 +34,10 @@ std::vector<TrialResult> ranked(std::span<const TrialResult> results);
 // An aligned table of the first `rows` results, with a line for those left out.
 std::string board_text(std::span<const TrialResult> ranked, std::size_t rows);
 
+// For trials of --fold, a line for each setting of the other options: the mean over its folds and their sample standard
+// deviation. Empty without them.
+std::string folds_text(std::span<const TrialResult> results);
+
 // A header and one row per trial: place, trial, state, epochs, val_accuracy, best_epoch, val_loss, seconds, one column per
 // option of the settings, reason.
 std::string board_csv(std::span<const TrialResult> ranked);

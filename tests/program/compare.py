@@ -6,7 +6,7 @@ usage: compare.py PROGRAM MPIRUN
 Every option of the program stands below: in PLANTED with a difference and the kind and step of the verdict, in SAME, where runs must
 not differ, or in ELSEWHERE with the reason why it is not tried here. An option that is in none of them fails the test.
 """
-import concurrent.futures, os, re, shlex, struct, subprocess, sys, tempfile, threading, zlib
+import concurrent.futures, os, re, shlex, shutil, struct, subprocess, sys, tempfile, threading, zlib
 
 program, mpirun = sys.argv[1:3]
 os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
@@ -16,6 +16,7 @@ COMMON = "--test-limit 32 --lr 0.05 --threads 1 --progress none --tensorboard of
 LENET = "--dataset glyphs --model lenet --train-limit 66 --global-batch 32 --deterministic"
 NORM = "--dataset glyphs --model mnist-slim --train-limit 66 --global-batch 32 --deterministic"
 FOLDER = "--dataset folder --model mnist-slim --image-channels 1 --image-size 28 --train-limit 64 --global-batch 32 --deterministic"
+FLAT = FOLDER.replace(" --train-limit 64", "") + " --data-dir {flat}"
 SIZES = "--dataset synthetic --model squeezenet1-1 --image-size 40 --train-limit 32 --global-batch 16 --deterministic"
 
 # option: (base, difference, kind, step, ranks); base and difference are options of both runs and of the second alone.
@@ -53,6 +54,9 @@ PLANTED = {
     "progressive-stages": (SIZES + " --progressive-size 32 --progressive-stages 2 --progressive-end 2",
                            "--progressive-stages 3", "augmentation", 3),
     "image-size": (FOLDER + " --data-dir {images}", "--image-size 32", "augmentation", 1),
+    "val-split": (FLAT, "--val-split 0.4", "data order", 1),
+    "fold": (FLAT, "--fold 2/3", "data order", 1),
+    "split-group": (FLAT, "--split-group regex:([0-9])[0-9].png", "data order", 1),
     "image-channels": (FOLDER + " --data-dir {images}", "--image-channels 3", "augmentation", 1),
     "global-batch": (LENET, "--global-batch 33", "data order", 1),
     "batch-per-rank": (LENET.replace("--global-batch", "--batch-per-rank"), "--batch-per-rank 33", "data order", 1),
@@ -231,9 +235,10 @@ def main():
     with tempfile.TemporaryDirectory() as root:
         os.environ["XDG_CACHE_HOME"] = root + "/cache"
         os.environ["OMPI_MCA_orte_tmpdir_base"] = root
-        places = {"images": root + "/images", "other": root + "/other", "weights": root + "/weights"}
+        places = {"images": root + "/images", "other": root + "/other", "weights": root + "/weights", "flat": root + "/flat"}
         image_folder(places["images"], 0)
         image_folder(places["other"], 50)
+        shutil.copytree(places["images"] + "/train", places["flat"])
         code, _, errors = execute(shlex.split(COMMON + " " + LENET + " --seed 9 --max-steps 2") + ["--output", places["weights"]])
         if code != 0:
             fail(errors)

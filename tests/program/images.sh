@@ -166,6 +166,35 @@ mkfifo "$data/train/red one/pipe.jpg"
 run 4 10 2 "${plain[@]}" --output "$folder/pipe"
 one_line 'red one/pipe.jpg: is not a regular file but a named pipe'
 
+# An undivided folder: the same division on any number of ranks and in every epoch, copies on one side, a file that says which
+# image evaluates, and nobody continues with another division.
+flat="$folder/my flat"
+rm -rf "$flat" && mkdir "$flat"
+for class in cat dog; do
+  mkdir "$flat/$class"
+  for n in $(seq 12); do cp "$golden/photo.jpg" "$flat/$class/$n.jpg" && echo "$class $n" >>"$flat/$class/$n.jpg"; done
+done
+cp "$flat/cat/1.jpg" "$flat/cat/copy.jpg"
+divided=("${images[@]}" --data-dir "$flat" --val-split 0.3)
+run 0 60 1 "${divided[@]}" --output "$folder/flat-1"
+for ranks in 2 3; do
+  run 0 60 "$ranks" "${divided[@]}" --logical-shards 6 --global-batch 12 --output "$folder/flat-$ranks"
+  cmp "$folder/flat-1/split.csv" "$folder/flat-$ranks/split.csv" || fail "$ranks ranks divide the images in another way"
+done
+same_tensors "$folder/flat-2/latest" "$folder/flat-3/latest"
+grep -q 'evaluated on 30 % of the images, chosen by their content ([1-9][0-9]* cat, [1-9][0-9]* dog)' "$folder/out" ||
+  fail "the header does not say what evaluates"
+[ "$(grep -cE '^(cat|dog)/[0-9a-z]*\.jpg,(cat|dog),(train|val)$' "$folder/flat-1/split.csv")" -eq 25 ] || fail "split.csv is not of 25 images"
+[ "$(grep -E '^cat/(1|copy).jpg' "$folder/flat-1/split.csv" | cut -d, -f3 | uniq | wc -l)" -eq 1 ] || fail "a copy is on the other side"
+run 0 60 1 eval --run "$folder/flat-1"
+echo 'another' >>"$flat/dog/7.jpg" && cp "$flat/dog/7.jpg" "$flat/dog/new.jpg"
+run 8 30 2 "${divided[@]}" --epochs 3 --output "$folder/flat-1" --resume auto
+one_line 'the images are not divided as in .*split.csv: .*dog/new.jpg is new'
+run 8 30 1 eval --run "$folder/flat-1"
+grep -q 'error: the images are not divided as in .*split.csv: .*dog/new.jpg is new' "$folder/err" || fail "eval accepts another division"
+run 2 30 2 "${images[@]}" --fold 1/2 --data-dir "$data"
+one_line '--fold divides the images of --dataset folder in CLASS/ or train/CLASS/, but .* has images in folders of their own'
+
 # Invalid folder structures and options.
 fresh
 run 4 30 2 --dataset folder --data-dir "$folder/nowhere"

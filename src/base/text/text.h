@@ -26,6 +26,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b);
 std::string nearest(std::string_view word, std::span<const std::string> candidates);
 // The candidates joined for an error message: "a, b, c".
 std::string join(std::span<const std::string> words, std::string_view separator = ", ");
+// `text` as a cell of a CSV file (RFC 4180): in quotes if it contains a comma, a quote or a line end.
+std::string csv_cell(std::string_view text);
 // Whether `word`, which is not empty, is one of the words of `list`, which are separated by blanks.
 bool has_word(std::string_view list, std::string_view word);
 

@@ -106,7 +106,7 @@ RunTiming measure_training(const MpiSession& session, const Options& given, cons
   const RunFacts facts = or_abort(session, [&] { return complete_facts(trainer.facts(), ranks, options); });
   trainer.set_facts(facts);
   together(session, [&] {
-    if (run_folder) run_folder->open({dump_config(measured), prepared.inputs.onnx, 1, false});
+    if (run_folder) run_folder->open({dump_config(measured), prepared.inputs.onnx, prepared.inputs.split, 1, false});
   });
   return or_abort(session, [&] {
     (void)trainer.run();

@@ -18,6 +18,7 @@
 #include "data/sources/idx.h"
 #include "data/sources/image_folder.h"
 #include "data/sources/memory_dataset.h"
+#include "data/sources/split.h"
 #include "data/sources/synthetic.h"
 
 namespace ddp {
@@ -142,13 +143,34 @@ std::string evaluation_text(const FolderListing& listing) {
   return fmt::format("{} ({} {} not read)", folder, join(listing.unused), listing.unused.size() == 1 ? "is" : "are");
 }
 
+// "photos, 10 % of the images, chosen by their content (88 cat, 12 dog)"
+std::string divided_text(const FolderListing& listing, const std::string& split) {
+  constexpr std::size_t kShownClasses = 6;
+  std::vector<std::int64_t> counts(listing.classes.size());
+  for (const ListedFile& file : listing.test.files) ++counts[static_cast<std::size_t>(file.label)];
+  std::vector<std::string> texts;
+  for (std::size_t label = 0; label < std::min(counts.size(), kShownClasses); ++label) {
+    texts.push_back(fmt::format("{} {}", counts[label], escape_name(listing.classes[label])));
+  }
+  if (counts.size() > kShownClasses) texts.emplace_back("...");
+  return fmt::format("{} ({})", split, join(texts));
+}
+
+FolderListing list_folder(const Request& request, bool without_train) {
+  const FolderOptions& options = request.folder;
+  if (without_train) return list_evaluation_folder(request.data_dir, options.classes, options.rules);
+  if (options.parts.empty()) return list_image_folder(request.data_dir, options.rules);
+  FolderListing listing = list_undivided_folder(undivided_folder(request.data_dir, options.rules), options.rules);
+  divide(listing, options.parts);
+  return listing;
+}
+
 DataSets open_folder(const Request& request) {
   std::error_code error;
+  const bool divided = !request.folder.parts.empty();
   const bool without_train =
-      !request.folder.classes.empty() && !std::filesystem::is_directory(request.data_dir / "train", error);
-  FolderListing listing = without_train
-                              ? list_evaluation_folder(request.data_dir, request.folder.classes, request.folder.rules)
-                              : list_image_folder(request.data_dir, request.folder.rules);
+      !divided && !request.folder.classes.empty() && !std::filesystem::is_directory(request.data_dir / "train", error);
+  FolderListing listing = list_folder(request, without_train);
   const auto bad = std::make_shared<BadSamples>(request.folder.max_bad_samples);
   check_files(listing, request.folder.rules, *bad);
   ImageFolderConfig config{.preprocessing = request.folder.preprocessing,
@@ -171,7 +193,7 @@ DataSets open_folder(const Request& request) {
   }
   data.train = std::move(train);
   data.test = std::move(test);
-  data.evaluation = evaluation_text(listing);
+  data.evaluation = divided ? divided_text(listing, request.folder.split) : evaluation_text(listing);
   data.without_train = without_train;
   return data;
 }

@@ -31,6 +31,9 @@ struct FolderOptions {
   FolderRules rules = {};
   // For an evaluation: the classes of the checkpoint, in any bytes. Then there need be no folder `train`.
   std::vector<std::string> classes = {};
+  // Which files of an undivided folder evaluate (choose_parts()), and by which rule, for the header.
+  std::string parts = {};
+  std::string split = {};
 };
 
 // The names that open_dataset() accepts.

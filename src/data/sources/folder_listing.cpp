@@ -197,13 +197,17 @@ std::string hint(const fs::path& directory) {
   return names.empty() ? "" : fmt::format(" (it has the folders {})", quoted(names));
 }
 
-// The folder that evaluates; those beside it are listed as unused.
-fs::path evaluation_folder(const fs::path& directory, const FolderRules& rules, FolderListing& listing) {
+// The folders that could evaluate, the preferred one first.
+std::vector<std::string> evaluation_folders(const fs::path& directory, const FolderRules& rules) {
   std::vector<std::string> names = {"val", "valid", "validation", "test"};
   if (!rules.valid_evaluates) names = {"val", "test"};
-  for (const std::string& name : names) {
-    if (is_folder(directory / name)) listing.unused.push_back(name);
-  }
+  std::erase_if(names, [&](const std::string& name) { return !is_folder(directory / name); });
+  return names;
+}
+
+// The folder that evaluates; those beside it are listed as unused.
+fs::path evaluation_folder(const fs::path& directory, const FolderRules& rules, FolderListing& listing) {
+  listing.unused = evaluation_folders(directory, rules);
   check(!listing.unused.empty(), ExitCode::data,
         "no image folder: {} has no folder val, valid, validation or test beside train{}; put some images of each "
         "class in val",
@@ -357,15 +361,37 @@ FolderListing list_image_folder(const fs::path& directory, const FolderRules& ru
   FolderListing listing;
   listing.train.folder = directory / "train";
   check(is_folder(directory), ExitCode::data,
-        "no image folder: {} is not a folder; pass --data-dir the folder that contains train/CLASS/*.jpg and "
-        "val/CLASS/*.jpg",
+        "no image folder: {} is not a folder; pass --data-dir the folder that contains CLASS/*.jpg, or "
+        "train/CLASS/*.jpg and val/CLASS/*.jpg",
         shown(directory));
   check(is_folder(listing.train.folder), ExitCode::data,
-        "no image folder: {} is not a folder{}; images are expected as {}/CLASS/*.jpg (or {})",
+        "no image folder: {} is not a folder{}; images are expected as {}/CLASS/*.jpg (or {}), or in CLASS/ without "
+        "train/ and val/",
         shown(listing.train.folder), hint(directory), shown(listing.train.folder), image_suffixes(rules));
   listing.test.folder = evaluation_folder(directory, rules, listing);
   list_train(listing, rules);
   list_test(listing, rules);
+  return listing;
+}
+
+fs::path undivided_folder(const fs::path& directory, const FolderRules& rules) {
+  if (!is_folder(directory) || !evaluation_folders(directory, rules).empty()) return {};
+  if (is_folder(directory / "train")) return directory / "train";
+  const std::vector<std::string> names = subfolders(directory);
+  // The folder above that of a data set.
+  for (const std::string& name : names) {
+    if (is_folder(directory / name / "train")) return {};
+  }
+  ClassSearch search(directory, rules);
+  const bool any =
+      std::any_of(names.begin(), names.end(), [&](const std::string& name) { return !search.run(name).files.empty(); });
+  return any ? directory : fs::path();
+}
+
+FolderListing list_undivided_folder(const fs::path& folder, const FolderRules& rules) {
+  FolderListing listing;
+  listing.train.folder = folder;
+  list_train(listing, rules);
   return listing;
 }
 

@@ -1,5 +1,5 @@
 // The contents of an image folder: DIR/train/CLASS/FILE, and for evaluation DIR/val/CLASS/FILE, or `valid`, `validation` or
-// `test` instead of `val`.
+// `test` instead of `val`; or an undivided one, DIR/CLASS/FILE or DIR/train/CLASS/FILE alone, which data/sources/split.h divides.
 //
 //   FolderListing listing = list_image_folder("data/cats-vs-dogs");
 //   listing.classes;            // {"cat", "dog"}: the names of the folders, sorted by their bytes
@@ -59,6 +59,12 @@ struct FolderListing {
 // in their Unicode form, which are the same class. Throws Error(data) if a folder is missing or unreadable, if a class has
 // no image in `train`, or if `test` has a class that `train` lacks.
 FolderListing list_image_folder(const std::filesystem::path& directory, const FolderRules& rules = {});
+
+// The folder of the classes if the data set is undivided: `directory` if it has folders with images and none named train, val,
+// valid, validation or test; DIRECTORY/train if that has none beside it that evaluates. Empty otherwise, also if nothing is there.
+std::filesystem::path undivided_folder(const std::filesystem::path& directory, const FolderRules& rules = {});
+// All images of an undivided folder, in `train`. Throws like list_image_folder().
+FolderListing list_undivided_folder(const std::filesystem::path& folder, const FolderRules& rules = {});
 
 // The same without a folder `train`, for an evaluation: the classes are known.
 FolderListing list_evaluation_folder(const std::filesystem::path& directory, std::vector<std::string> classes,

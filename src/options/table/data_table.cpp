@@ -12,7 +12,7 @@ void add_data(std::vector<OptionSpec>& table) {
   TopicTable data(table, "data", &Options::data);
   data.text("dataset", &D::dataset, "NAME", "a data set name",
             "data set: glyphs (needs no files), mnist, fashion-mnist, cifar10, cifar100, idx (other files in MNIST's "
-            "format), folder (images in DIR/{train,val}/CLASS), synthetic");
+            "format), folder (images in DIR/{train,val}/CLASS or DIR/CLASS), synthetic");
   data.text("data-dir", &D::data_dir, "DIR", "a folder", "folder that contains the data sets");
   data.integer("workers", &D::workers, 0, 256, "loader threads per rank; 0: load synchronously within the step");
   data.integer("prefetch", &D::prefetch, 1, 1024, "batches loaded ahead per rank");
@@ -27,6 +27,15 @@ void add_data(std::vector<OptionSpec>& table) {
   data.sides("image-size", &D::image_size, 8, 2048, "resize images to N x N pixels, or to height x width");
   data.choice("image-channels", &D::image_channels, "colour (3) or grey (1) images");
   data.begin_group("--dataset folder");
+  data.real("val-split", &D::val_split, {0, 1},
+            "share of the images that evaluate if the folder has CLASS/ without train/ and val/; chosen by their "
+            "content, so that "
+            "copies of a picture stay together and added files move no other");
+  data.text("fold", &D::fold, "K/N", "a fold such as 1/5",
+            "evaluate on the K-th of N parts of the images instead; --sweep fold=1/5,2/5,... does all");
+  data.text("split-group", &D::split_group, "regex:R", "regex: and a regular expression",
+            "keep images on one side whose names have the same text in the first group of R, such as "
+            "regex:patient_([0-9]+)");
   data.on_off("fast-decode", &D::fast_decode,
               "evaluate like training reads, with large images shrunk while they are decoded, instead of "
               "exactly as Pillow resizes them");

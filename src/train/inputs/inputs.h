@@ -36,6 +36,7 @@ struct Inputs {
   std::vector<SmallerImages> smaller;
   std::string onnx;       // on rank 0: the content of the model's ONNX file; empty for a built-in model
   std::string onnx_hash;  // its hash, on all ranks
+  std::string split;      // on rank 0: FolderDivision::csv
   std::vector<std::string> file_constants;  // tensors of that file that the network uses and does not train
   // The inputs of the run besides its options: data, normalisation, network.
   Fingerprint fingerprint;
@@ -45,9 +46,11 @@ struct Inputs {
   const Dataset& test() const { return *images.sets.test; }
 };
 
-// The inputs of this rank, before they are compared. `onnx`: the content of the model's file, or "". What is imported from it
+// The inputs of this rank, before they are compared. `onnx`: the content of the model's file, or ""; `parts`: of an undivided
+// image folder (train/inputs/run_data.h), or "". What is imported from it
 // goes to `imported`, since its weights are needed only until the first state of the run is made. Throws Error.
-Inputs make_inputs(const Job& job, const std::string& onnx, std::optional<ImportedModel>& imported);
+Inputs make_inputs(const Job& job, const std::string& onnx, const std::string& parts,
+                   std::optional<ImportedModel>& imported);
 
 // Collective. The same, with the file that rank 0 reads. Throws JointError(preflight) if the data differ between ranks.
 Inputs gather_inputs(const MpiSession& session, const Job& job, std::optional<ImportedModel>& imported);

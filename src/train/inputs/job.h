@@ -30,6 +30,8 @@ struct RunStart {
   std::optional<TrainingState> resumed = std::nullopt;
   // On rank 0: the path of a possible copy of the model's ONNX file, which is preferred over the file itself.
   std::filesystem::path model_copy = {};
+  // On rank 0: where the run of a checkpoint says which images evaluate, if it divided them.
+  std::filesystem::path split = {};
   // The state of a checkpoint to evaluate, if any: images are normalised as for its training.
   std::optional<TrainingState> evaluated = std::nullopt;
   DataUse data = DataUse::all;

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text/utf8.h"
+#include "data/sources/split.h"
 #include "train/inputs/preprocessing.h"
 
 namespace ddp {
@@ -45,9 +47,50 @@ Augmentation augmentation_of(const DataOptions& options, const Shape& image, con
   return augmentation;
 }
 
-FolderOptions folder_of(const Job& job) {
-  const DataOptions& data = job.options.data;
+FolderRules rules_of(const Job& job) {
   const bool all_names = knows_all_folder_names(job.defaults);
+  return {.valid_evaluates = all_names, .jfif_is_jpeg = all_names};
+}
+
+constexpr std::string_view kExpression = "regex:";
+
+SplitRule split_rule_of(const DataOptions& data) {
+  return {.share = data.val_split,
+          .fold = parse_fold(data.fold),
+          .group = data.split_group.empty() ? "" : data.split_group.substr(kExpression.size())};
+}
+
+// Options that would be ignored; a complete configuration gives them, too.
+void check_divisible(const Job& job, bool undivided) {
+  if (undivided) return;
+  const DataOptions& data = job.options.data;
+  const DataOptions standard;
+  const std::initializer_list<std::pair<const char*, bool>> differs = {
+      {"val-split", data.val_split != standard.val_split},
+      {"fold", !data.fold.empty()},
+      {"split-group", !data.split_group.empty()}};
+  for (const auto& [key, set] : differs) {
+    check(!set || !job.options.given.has(key), ExitCode::usage,
+          "--{} divides the images of --dataset folder in CLASS/ or train/CLASS/, but {}; remove it", key,
+          data.dataset == "folder"
+              ? fmt::format("{} has images in folders of their own for evaluation, or none", data.data_dir)
+              : fmt::format("--dataset {} has test images of its own", data.dataset));
+  }
+}
+
+void check_same_split(const std::filesystem::path& stored, const std::string& now) {
+  std::error_code error;
+  if (stored.empty() || !std::filesystem::exists(stored, error)) return;
+  const std::string difference = split_difference(read_text(stored, ExitCode::checkpoint), now);
+  check(difference.empty(), ExitCode::checkpoint,
+        "the images are not divided as in {}: {}; use the images and options that the run was created with, or put "
+        "images "
+        "to evaluate in a folder of their own, DIR/val/CLASS",
+        stored.string(), difference);
+}
+
+FolderOptions folder_of(const Job& job, const std::string& parts) {
+  const DataOptions& data = job.options.data;
   std::vector<std::string> classes;
   if (job.evaluates()) {
     for (const std::string& name : job.start.evaluated->classes) classes.push_back(unescape_bytes(name));
@@ -55,8 +98,10 @@ FolderOptions folder_of(const Job& job) {
   return {.preprocessing = preprocessing_of(data, job.defaults),
           .max_bad_samples = data.max_bad_samples,
           .image_cache = data.image_cache,
-          .rules = {.valid_evaluates = all_names, .jfif_is_jpeg = all_names},
-          .classes = std::move(classes)};
+          .rules = rules_of(job),
+          .classes = std::move(classes),
+          .parts = parts,
+          .split = parts.empty() ? "" : split_rule_of(data).text()};
 }
 
 Normalization normalization_of(const Job& job, const DataSets& sets) {
@@ -69,9 +114,25 @@ Normalization normalization_of(const Job& job, const DataSets& sets) {
 
 }  // namespace
 
-RunData open_data(const Job& job) {
+FolderDivision divide_folder(const Job& job) {
   const DataOptions& data = job.options.data;
-  const FolderOptions folder = folder_of(job);
+  const std::filesystem::path folder =
+      data.dataset == "folder" ? undivided_folder(data.data_dir, rules_of(job)) : std::filesystem::path();
+  check_divisible(job, !folder.empty());
+  if (folder.empty()) return {};
+  const SplitRule rule = split_rule_of(data);
+  const FolderListing listing = list_undivided_folder(folder, rules_of(job));
+  const std::vector<std::uint64_t> keys =
+      rule.group.empty() ? content_keys(listing.train, omp_get_max_threads()) : group_keys(listing.train, rule.group);
+  FolderDivision division{.parts = choose_parts(listing, keys, rule), .csv = {}};
+  division.csv = split_csv(listing, division.parts);
+  check_same_split(job.start.split, division.csv);
+  return division;
+}
+
+RunData open_data(const Job& job, const std::string& parts) {
+  const DataOptions& data = job.options.data;
+  const FolderOptions folder = folder_of(job, parts);
   DataSets sets =
       job.start.data == DataUse::sample
           ? open_sample(data.dataset, data.data_dir, data.train_limit, omp_get_max_threads(), folder)

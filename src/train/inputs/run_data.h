@@ -1,11 +1,12 @@
 // The data sets of a run, augmented for training, and what is done to their images.
 //
-//   const RunData images = open_data(job);
+//   const RunData images = open_data(job, divide_folder(job).parts);
 //   images.sets.train->size();
 //   images.preprocessing.normalization;   // of the network's input
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "data/images/preprocessing.h"
 #include "data/pipeline/augmentation.h"
@@ -21,8 +22,18 @@ struct RunData {
   bool keeps_images = false;                         // steps could read the training images from a device's memory
 };
 
-// Throws Error(usage) for options that do not fit the images, Error(data) for files that are missing or damaged, and
+// How the run divides an image folder that is not divided; empty texts otherwise.
+struct FolderDivision {
+  std::string parts;  // choose_parts() of data/sources/split.h
+  std::string csv;    // for RUN/split.csv
+};
+
+// Reads the ends of all images; for one rank, which tells the others. Throws Error(usage) for options of a division that do
+// not fit the data, Error(data) for unreadable folders, and Error(checkpoint) if the division is not that of the checkpoint.
+FolderDivision divide_folder(const Job& job);
+
+// `parts`: those of divide_folder(). Throws Error(usage) for options that do not fit the images, Error(data) for files that are missing or damaged, and
 // Error(checkpoint) if the images are not those of the checkpoint that is evaluated.
-RunData open_data(const Job& job);
+RunData open_data(const Job& job, const std::string& parts);
 
 }  // namespace ddp

@@ -59,7 +59,7 @@ constexpr Published kPublished[] = {
      "growth_interval=loss-scale-interval max_norm=clip-norm nproc_per_node=- nnodes=- node_rank=- master_addr=- "
      "master_port=- rdzv_endpoint=- rdzv_backend=-"},
     {"timm: train.py",
-     "data=data-dir data-dir dataset train-split=- val-split=- train-num-samples=train-limit "
+     "data=data-dir data-dir dataset train-split=val-split val-split train-num-samples=train-limit "
      "val-num-samples=test-limit dataset-download=- class-map=- input-img-mode=- input-key=- target-key=- "
      "dataset-trust-remote-code=- model pretrained=init-from pretrained-path=init-from "
      "initial-checkpoint=init-from resume no-resume-opt=resume num-classes=new-classifier gp=- img-size=image-size "
@@ -86,7 +86,7 @@ constexpr Published kPublished[] = {
      "wandb-project=- wandb-tags=- wandb-resume-id=- kd-model-name=- kd-distill-loss=- kd-task-loss=- "
      "kd-temperature=-"},
     {"Keras: fit, compile, optimizers, callbacks, image_dataset_from_directory",
-     "batch_size epochs verbose=progress callbacks=- validation_split=- validation_data=- shuffle=- class_weight=- "
+     "batch_size epochs verbose=progress callbacks=- validation_split=val-split validation_data=- shuffle=- class_weight=- "
      "sample_weight=- initial_epoch=resume steps_per_epoch=max-steps validation_steps=test-limit "
      "validation_batch_size=batch-per-rank validation_freq=eval-every optimizer loss=- loss_weights=- metrics=- "
      "weighted_metrics=- run_eagerly=- steps_per_execution=- jit_compile=- auto_scale_loss=- learning_rate=lr "
@@ -114,7 +114,7 @@ constexpr Published kPublished[] = {
      "every_n_train_steps=checkpoint-every"},
     {"words that people try",
      "early-stopping=- grad-accum=logical-shards warmup=warmup-epochs class-weights=- max-epochs=epochs "
-     "mixed-precision=precision num-classes=new-classifier val-split=- val-dir=- aug=rand-augment "
+     "mixed-precision=precision num-classes=new-classifier val-split val-dir=- aug=rand-augment "
      "lr-decay=lr-gamma dropout=- freeze-backbone=freeze imgsz=image-size n-epochs=epochs wd=weight-decay "
      "bs=global-batch optim=optimizer scheduler=schedule fp16=precision bf16=precision gpus wandb=- "
      "horizontal-flip=random-flip cosine=schedule adamw=optimizer AMP=precision Learning_Rate=lr"},

@@ -55,5 +55,17 @@ TEST(Leaderboard, TheTextShowsTheFirstRows) {
   EXPECT_THAT(board_text(ranked(three()), 9), HasSubstr("lr=1e6; exit code 6: not finite, \"NaN\"\n"));
 }
 
+TEST(Leaderboard, FoldsHaveAMeanForEachOtherSetting) {
+  std::vector<TrialResult> results;
+  for (const auto& [fold, rate, accuracy] :
+       {std::tuple("1/3", "0.1", 0.5), {"2/3", "0.1", 0.6}, {"3/3", "0.1", 0.7}, {"1/3", "0.2", 0.9}}) {
+    results.push_back({.setting = {{"fold", fold}, {"lr", rate}}, .accuracy = accuracy});
+  }
+  results.push_back({.setting = {{"fold", "2/3"}, {"lr", "0.2"}}});
+  EXPECT_EQ(folds_text(results),
+            "3 folds: mean accuracy 0.6000, standard deviation 0.1000; lr=0.1\n1 fold: mean accuracy 0.9000; lr=0.2\n");
+  EXPECT_EQ(folds_text(std::vector<TrialResult>{{.setting = {{"lr", "0.1"}}, .accuracy = 0.5}}), "");
+}
+
 }  // namespace
 }  // namespace ddp
