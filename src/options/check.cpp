@@ -143,6 +143,8 @@ bool is_fold(const std::string& text) {
 }
 
 void check_split(const DataOptions& o) {
+  check(o.labels.empty() || o.dataset == "folder", ExitCode::usage, "--labels requires --dataset folder, not {}",
+        o.dataset);
   check(o.val_split > 0 && o.val_split < 1, ExitCode::usage,
         "--val-split is {:g}; give a share of the images between 0 and 1, such as 0.1", o.val_split);
   check(o.fold.empty() || is_fold(o.fold), ExitCode::usage,
@@ -150,8 +152,10 @@ void check_split(const DataOptions& o) {
   check(o.fold.empty() || o.val_split == DataOptions().val_split, ExitCode::usage,
         "--fold {} says which images evaluate, and so does --val-split {:g}; remove one of the two", o.fold,
         o.val_split);
-  check(o.split_group.empty() || o.split_group.starts_with("regex:"), ExitCode::usage,
-        "--split-group {} is not regex: and a regular expression, such as regex:patient_([0-9]+)", o.split_group);
+  check(o.split_group.empty() || o.split_group.starts_with("regex:") || !o.labels.empty(), ExitCode::usage,
+        "--split-group {} is neither a column of --labels nor regex: and a regular expression, such as "
+        "regex:patient_([0-9]+)",
+        o.split_group);
 }
 
 void check_progressive(const DataOptions& o) {

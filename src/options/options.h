@@ -140,8 +140,9 @@ struct DataOptions {
   std::int64_t progressive_stages = 4;
   // Image folders.
   double val_split = 0.1;   // the share of an undivided folder that evaluates
+  std::string labels;       // a list of images, or empty
   std::string fold;         // K/N instead, or empty
-  std::string split_group;  // regex:EXPRESSION, or empty
+  std::string split_group;  // regex:EXPRESSION, a column of the list, or empty
   ImageSides image_size;
   ImageChannels image_channels = ImageChannels::rgb;
   bool fast_decode = false;  // in evaluation, too

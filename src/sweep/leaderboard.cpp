@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/text/csv.h"
 #include "base/text/text.h"
 #include "base/text/text_table.h"
 

@@ -54,6 +54,7 @@ PLANTED = {
     "progressive-stages": (SIZES + " --progressive-size 32 --progressive-stages 2 --progressive-end 2",
                            "--progressive-stages 3", "augmentation", 3),
     "image-size": (FOLDER + " --data-dir {images}", "--image-size 32", "augmentation", 1),
+    "labels": (FLAT + " --split-group 'regex:([0-9]).png'", "--labels {flat}/list.csv", "augmentation", 1),
     "val-split": (FLAT, "--val-split 0.4", "data order", 1),
     "fold": (FLAT, "--fold 2/3", "data order", 1),
     "split-group": (FLAT, "--split-group regex:([0-9])[0-9].png", "data order", 1),
@@ -239,6 +240,8 @@ def main():
         image_folder(places["images"], 0)
         image_folder(places["other"], 50)
         shutil.copytree(places["images"] + "/train", places["flat"])
+        with open(places["flat"] + "/list.csv", "w") as file:
+            file.write("path,label\n" + "".join(f"{label}/{i:02}.png,{label}\n" for i in range(31, -1, -1) for label in "ba"))
         code, _, errors = execute(shlex.split(COMMON + " " + LENET + " --seed 9 --max-steps 2") + ["--output", places["weights"]])
         if code != 0:
             fail(errors)

@@ -192,8 +192,16 @@ run 8 30 2 "${divided[@]}" --epochs 3 --output "$folder/flat-1" --resume auto
 one_line 'the images are not divided as in .*split.csv: .*dog/new.jpg is new'
 run 8 30 1 eval --run "$folder/flat-1"
 grep -q 'error: the images are not divided as in .*split.csv: .*dog/new.jpg is new' "$folder/err" || fail "eval accepts another division"
+# A list in another order trains on the same images.
+(cd "$flat" && echo 'path,label' && find cat dog -name '*.jpg' | sort | sed 's|^\([^/]*\)/.*|&,\1|') >"$folder/list.csv"
+run 0 60 1 "${divided[@]}" --labels "$folder/list.csv" --output "$folder/listed"
+run 0 60 2 "${divided[@]}" --output "$folder/unlisted"
+cmp <(sort "$folder/listed/split.csv") <(sort "$folder/unlisted/split.csv") || fail "a list divides the images in another way"
+sed 's|^|cat/|; s|,|,x|' "$folder/list.csv" >"$folder/bad.csv"
+run 4 30 2 "${divided[@]}" --labels "$folder/bad.csv" --output "$folder/bad-list"
+one_line 'bad.csv: line 1 names no column'
 run 2 30 2 "${images[@]}" --fold 1/2 --data-dir "$data"
-one_line '--fold divides the images of --dataset folder in CLASS/ or train/CLASS/, but .* has images in folders of their own'
+one_line '--fold divides the images of --dataset folder in CLASS/ or train/CLASS/, or of a list, but .* has images in folders of their own'
 
 # Invalid folder structures and options.
 fresh

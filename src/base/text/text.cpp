@@ -90,14 +90,11 @@ std::string join(std::span<const std::string> words, std::string_view separator)
   return text;
 }
 
-std::string csv_cell(std::string_view text) {
-  if (text.find_first_of(",\"\n\r") == std::string_view::npos) return std::string(text);
-  std::string cell = "\"";
-  for (const char letter : text) {
-    if (letter == '"') cell += '"';
-    cell += letter;
+std::string lower_case(std::string text) {
+  for (char& letter : text) {
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
   }
-  return cell + "\"";
+  return text;
 }
 
 bool has_word(std::string_view list, std::string_view word) {

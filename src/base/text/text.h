@@ -24,10 +24,10 @@ std::string format_duration(double seconds);
 std::size_t edit_distance(std::string_view a, std::string_view b);
 // The candidate with the smallest edit distance to `word` in lower case, or "" if none is close enough.
 std::string nearest(std::string_view word, std::span<const std::string> candidates);
+// ASCII letters in lower case; other bytes stay.
+std::string lower_case(std::string text);
 // The candidates joined for an error message: "a, b, c".
 std::string join(std::span<const std::string> words, std::string_view separator = ", ");
-// `text` as a cell of a CSV file (RFC 4180): in quotes if it contains a comma, a quote or a line end.
-std::string csv_cell(std::string_view text);
 // Whether `word`, which is not empty, is one of the words of `list`, which are separated by blanks.
 bool has_word(std::string_view list, std::string_view word);
 

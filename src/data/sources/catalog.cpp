@@ -17,6 +17,7 @@
 #include "data/sources/glyphs.h"
 #include "data/sources/idx.h"
 #include "data/sources/image_folder.h"
+#include "data/sources/labels.h"
 #include "data/sources/memory_dataset.h"
 #include "data/sources/split.h"
 #include "data/sources/synthetic.h"
@@ -160,7 +161,9 @@ FolderListing list_folder(const Request& request, bool without_train) {
   const FolderOptions& options = request.folder;
   if (without_train) return list_evaluation_folder(request.data_dir, options.classes, options.rules);
   if (options.parts.empty()) return list_image_folder(request.data_dir, options.rules);
-  FolderListing listing = list_undivided_folder(undivided_folder(request.data_dir, options.rules), options.rules);
+  FolderListing listing = options.labels.empty()
+                              ? list_undivided_folder(undivided_folder(request.data_dir, options.rules), options.rules)
+                              : read_labels(options.labels, request.data_dir, "", request.threads).listing;
   divide(listing, options.parts);
   return listing;
 }

@@ -31,7 +31,8 @@ struct FolderOptions {
   FolderRules rules = {};
   // For an evaluation: the classes of the checkpoint, in any bytes. Then there need be no folder `train`.
   std::vector<std::string> classes = {};
-  // Which files of an undivided folder evaluate (choose_parts()), and by which rule, for the header.
+  std::string labels = {};  // a list of images (data/sources/labels.h); empty: one folder per class
+  // Which files of an undivided folder or list evaluate (choose_parts()), and by which rule, for the header.
   std::string parts = {};
   std::string split = {};
 };

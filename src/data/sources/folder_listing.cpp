@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <numeric>
 #include <set>
 #include <string_view>
@@ -23,12 +22,6 @@ namespace fs = std::filesystem;
 constexpr std::size_t kShownNames = 6;
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
-
-std::string lower_case(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  return text;
-}
 
 std::string lower_extension(const fs::path& path) { return lower_case(path.extension().string()); }
 
@@ -97,20 +90,6 @@ struct ClassContents {
   std::vector<std::string> deeper;  // the subfolders of the class that have some
 };
 
-const char* kind_of(fs::file_type type) {
-  switch (type) {
-    case fs::file_type::fifo:
-      return "a named pipe";
-    case fs::file_type::socket:
-      return "a socket";
-    case fs::file_type::block:
-    case fs::file_type::character:
-      return "a device";
-    default:
-      return nullptr;
-  }
-}
-
 class ClassSearch {
  public:
   ClassSearch(fs::path split, const FolderRules& rules) : split_(std::move(split)), suffixes_(suffixes(rules)) {}
@@ -153,7 +132,7 @@ class ClassSearch {
       ++contents_.passed_over[is_hidden(name) ? "hidden" : suffix];
     } else {
       contents_.files.push_back((below / name).string());
-      if (const char* kind = kind_of(type)) contents_.special.push_back({entry.path(), kind});
+      if (const char* kind = special_kind(type)) contents_.special.push_back({entry.path(), kind});
     }
   }
 
@@ -324,6 +303,20 @@ void list_test(FolderListing& listing, const FolderRules& rules) {
 }
 
 }  // namespace
+
+const char* special_kind(fs::file_type type) {
+  switch (type) {
+    case fs::file_type::fifo:
+      return "a named pipe";
+    case fs::file_type::socket:
+      return "a socket";
+    case fs::file_type::block:
+    case fs::file_type::character:
+      return "a device";
+    default:
+      return nullptr;
+  }
+}
 
 bool is_webp_name(const fs::path& file) { return lower_extension(file) == ".webp"; }
 

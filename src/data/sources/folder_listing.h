@@ -76,6 +76,9 @@ std::string image_suffixes(const FolderRules& rules = {});
 // "9 files (7 .bmp, 2 without suffix)"
 std::string passed_over_text(const PassedOver& files);
 
+// "a named pipe", "a socket" or "a device", whose content cannot be read like that of a file; nullptr for others.
+const char* special_kind(std::filesystem::file_type type);
+
 bool is_webp_name(const std::filesystem::path& file);
 
 }  // namespace ddp

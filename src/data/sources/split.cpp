@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/status/heartbeat.h"
 #include "base/status/set_up_progress.h"
+#include "base/text/csv.h"
 #include "base/text/text.h"
 #include "base/text/utf8.h"
 #include "data/images/parallel.h"
@@ -105,7 +106,9 @@ Fold parse_fold(std::string_view text) {
 }
 
 std::string SplitRule::text() const {
-  const std::string by = group.empty() ? "their content" : fmt::format("the group in their names, {}", group);
+  const std::string by = !column.empty()  ? fmt::format("the column {} of the list", column)
+                         : !group.empty() ? fmt::format("the group in their names, {}", group)
+                                          : "their content";
   if (fold.folds > 0) return fmt::format("fold {} of {}, chosen by {}", fold.number, fold.folds, by);
   return fmt::format("{:g} % of the images, chosen by {}", 100 * share, by);
 }
@@ -147,6 +150,12 @@ std::vector<std::uint64_t> group_keys(const FolderSplit& files, const std::strin
   return keys;
 }
 
+std::vector<std::uint64_t> group_keys(std::span<const std::string> groups) {
+  std::vector<std::uint64_t> keys;
+  for (const std::string& group : groups) keys.push_back(key_of("group " + group));
+  return keys;
+}
+
 std::string choose_parts(const FolderListing& listing, std::span<const std::uint64_t> keys, const SplitRule& rule) {
   std::vector<std::set<std::uint64_t>> of_class(listing.classes.size());
   const std::vector<ListedFile>& files = listing.train.files;
@@ -174,6 +183,7 @@ void divide(FolderListing& listing, std::string_view parts) {
   listing.test.folder = listing.train.folder;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     ListedFile& file = listing.train.files[i];
+    if (parts[i] == kTests) continue;
     const bool evaluated = parts[i] == kEvaluates;
     ++(evaluated ? evaluating : training)[static_cast<std::size_t>(file.label)];
     (evaluated ? listing.test.files : trains).push_back(std::move(file));
@@ -207,7 +217,9 @@ std::string split_csv(const FolderListing& listing, std::string_view parts) {
     const ListedFile& file = listing.train.files[i];
     text += fmt::format("{},{},{}\n", csv_cell(escape_name(file.name)),
                         csv_cell(escape_name(listing.classes[static_cast<std::size_t>(file.label)])),
-                        parts[i] == kEvaluates ? "val" : "train");
+                        parts[i] == kEvaluates ? "val"
+                        : parts[i] == kTests   ? "test"
+                                               : "train");
   }
   return text;
 }

@@ -34,6 +34,7 @@ struct SplitRule {
   Fold fold = {};
   // A regular expression; its first group, or else what it matches, in a file's name is the group. Empty: no groups.
   std::string group = {};
+  std::string column = {};  // of a list, whose groups it has
 
   // "10 % of the images, chosen by their content"
   std::string text() const;
@@ -43,12 +44,16 @@ struct SplitRule {
 // if the file cannot be read, which is reported when it is used. In the order of the listing.
 std::vector<std::uint64_t> content_keys(const FolderSplit& files, int threads);
 
+// The same of a list's groups.
+std::vector<std::uint64_t> group_keys(std::span<const std::string> groups);
+
 // A hash of the group of each file. A file that the expression does not match is a group of its own. Throws Error(usage)
 // if the expression is invalid or matches no file.
 std::vector<std::uint64_t> group_keys(const FolderSplit& files, const std::string& expression);
 
 inline constexpr char kTrains = 't';
 inline constexpr char kEvaluates = 'v';
+inline constexpr char kTests = 'x';  // in neither
 
 // kTrains or kEvaluates for each file. Of a class with several keys at least one is on each side.
 std::string choose_parts(const FolderListing& listing, std::span<const std::uint64_t> keys, const SplitRule& rule);

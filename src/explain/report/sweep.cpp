@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/text/csv.h"
 #include "explain/report/chart.h"
 #include "explain/report/learned.h"
 #include "explain/report/page.h"
@@ -23,28 +24,6 @@ namespace {
 constexpr const char* kLeaderboard = "leaderboard.csv";
 // Lines of a chart that can be told apart.
 constexpr std::size_t kMostRuns = 8;
-
-// The cells of one row; quotes enclose cells with commas, quotes and line breaks, and are doubled in them (RFC 4180).
-std::vector<std::vector<std::string>> rows_of(const std::string& text) {
-  std::vector<std::vector<std::string>> rows(1, {""});
-  bool quoted = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quoted && c == '"' && i + 1 < text.size() && text[i + 1] == '"') {
-      rows.back().back() += text[++i];
-    } else if (c == '"') {
-      quoted = !quoted;
-    } else if (c == ',' && !quoted) {
-      rows.back().emplace_back();
-    } else if (c == '\n' && !quoted) {
-      rows.push_back({""});
-    } else {
-      rows.back().back() += c;
-    }
-  }
-  if (rows.back().size() == 1 && rows.back()[0].empty()) rows.pop_back();
-  return rows;
-}
 
 std::optional<double> number_of(const std::string& text) {
   double value = 0;
@@ -106,21 +85,21 @@ bool is_sweep(const std::filesystem::path& folder) {
 
 ReportedSweep read_reported_sweep(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kLeaderboard;
-  const std::vector<std::vector<std::string>> rows =
-      rows_of(read_text(path, ExitCode::checkpoint, std::uint64_t{64} << 20U));
+  const std::vector<CsvRow> rows = csv_rows(read_text(path, ExitCode::checkpoint, std::uint64_t{64} << 20U));
   // Columns before and behind those of the options.
   constexpr std::size_t kBefore = 8;
   const auto damaged = [&](bool fine) {
     check(fine, ExitCode::checkpoint, "{}: not a leaderboard of ddp_train sweep; continue the sweep to write it again",
           path.string());
   };
-  damaged(!rows.empty() && rows[0].size() > kBefore && rows[0][0] == "place" && rows[0].back() == "reason");
+  damaged(!rows.empty() && rows[0].cells.size() > kBefore && rows[0].cells[0] == "place" &&
+          rows[0].cells.back() == "reason");
   ReportedSweep sweep;
   sweep.name = folder.lexically_normal().string();
-  sweep.options.assign(rows[0].begin() + kBefore, rows[0].end() - 1);
+  sweep.options.assign(rows[0].cells.begin() + kBefore, rows[0].cells.end() - 1);
   for (std::size_t i = 1; i < rows.size(); ++i) {
-    const std::vector<std::string>& row = rows[i];
-    damaged(row.size() == rows[0].size());
+    const std::vector<std::string>& row = rows[i].cells;
+    damaged(row.size() == rows[0].cells.size());
     sweep.trials.push_back({row[1],
                             row[2],
                             row[3],

@@ -27,15 +27,19 @@ void add_data(std::vector<OptionSpec>& table) {
   data.sides("image-size", &D::image_size, 8, 2048, "resize images to N x N pixels, or to height x width");
   data.choice("image-channels", &D::image_channels, "colour (3) or grey (1) images");
   data.begin_group("--dataset folder");
+  data.text("labels", &D::labels, "FILE", "a file",
+            "images with the labels of this list, in place of a folder per class: CSV or TSV with the columns path, "
+            "label and "
+            "possibly split and group, or lines of a path and a label");
   data.real("val-split", &D::val_split, {0, 1},
             "share of the images that evaluate if the folder has CLASS/ without train/ and val/; chosen by their "
             "content, so that "
             "copies of a picture stay together and added files move no other");
   data.text("fold", &D::fold, "K/N", "a fold such as 1/5",
             "evaluate on the K-th of N parts of the images instead; --sweep fold=1/5,2/5,... does all");
-  data.text("split-group", &D::split_group, "regex:R", "regex: and a regular expression",
+  data.text("split-group", &D::split_group, "regex:R|COLUMN", "regex: and a regular expression, or a column",
             "keep images on one side whose names have the same text in the first group of R, such as "
-            "regex:patient_([0-9]+)");
+            "regex:patient_([0-9]+), or that have the same text in this column of --labels");
   data.on_off("fast-decode", &D::fast_decode,
               "evaluate like training reads, with large images shrunk while they are decoded, instead of "
               "exactly as Pillow resizes them");

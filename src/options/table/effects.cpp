@@ -63,6 +63,7 @@ constexpr auto effects_table() {
       {"mixup", pixels | loss},
       {"cutmix", pixels | loss},
       {"mixup-per", pixels | loss},
+      {"labels", kDataEffects},
       {"val-split", samples | pixels | evaluation},
       {"fold", samples | pixels | evaluation},
       {"split-group", samples | pixels | evaluation},

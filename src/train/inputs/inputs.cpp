@@ -88,7 +88,7 @@ void note_changed_shards(const Job& job, const Inputs& inputs) {
 
 }  // namespace
 
-Inputs make_inputs(const Job& job, const std::string& onnx, const std::string& parts,
+Inputs make_inputs(const Job& job, const std::string& onnx, const FolderDivision& division,
                    std::optional<ImportedModel>& imported) {
   const Options& options = job.options;
   const std::optional<TrainingState>& resumed = job.start.resumed;
@@ -97,7 +97,7 @@ Inputs make_inputs(const Job& job, const std::string& onnx, const std::string& p
   const int stages = place_of(job).stages;
   (void)resolve_batch(job.batch, job.size(), std::numeric_limits<std::int32_t>::max(), stages);
   Inputs inputs;
-  inputs.images = open_data(job, parts);
+  inputs.images = open_data(job, division);
   const Dataset& train = inputs.train();
   inputs.batch = resolve_batch(job.batch, job.size(), train.size(), stages);
   if (resumed) {
@@ -137,8 +137,9 @@ Inputs gather_inputs(const MpiSession& session, const Job& job, std::optional<Im
   });
   const std::string onnx = job.ranks.broadcast_text(read, 0);
   FolderDivision division = together(session, [&] { return job.rank() == 0 ? divide_folder(job) : FolderDivision{}; });
-  const std::string parts = job.ranks.broadcast_text(division.parts, 0);
-  Inputs inputs = together(session, [&] { return make_inputs(job, onnx, parts, imported); });
+  division.parts = job.ranks.broadcast_text(division.parts, 0);
+  division.rule = job.ranks.broadcast_text(division.rule, 0);
+  Inputs inputs = together(session, [&] { return make_inputs(job, onnx, division, imported); });
   inputs.split = std::move(division.csv);
   check_same_on_all_ranks(job.ranks, inputs.fingerprint, ExitCode::preflight, "use the same data on all ranks");
   note_changed_shards(job, inputs);

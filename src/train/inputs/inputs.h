@@ -46,10 +46,10 @@ struct Inputs {
   const Dataset& test() const { return *images.sets.test; }
 };
 
-// The inputs of this rank, before they are compared. `onnx`: the content of the model's file, or ""; `parts`: of an undivided
-// image folder (train/inputs/run_data.h), or "". What is imported from it
+// The inputs of this rank, before they are compared. `onnx`: the content of the model's file, or ""; `division`: of the
+// images (train/inputs/run_data.h). What is imported from it
 // goes to `imported`, since its weights are needed only until the first state of the run is made. Throws Error.
-Inputs make_inputs(const Job& job, const std::string& onnx, const std::string& parts,
+Inputs make_inputs(const Job& job, const std::string& onnx, const FolderDivision& division,
                    std::optional<ImportedModel>& imported);
 
 // Collective. The same, with the file that rank 0 reads. Throws JointError(preflight) if the data differ between ranks.

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text/utf8.h"
+#include "data/sources/labels.h"
 #include "data/sources/split.h"
 #include "train/inputs/preprocessing.h"
 
@@ -54,15 +55,16 @@ FolderRules rules_of(const Job& job) {
 
 constexpr std::string_view kExpression = "regex:";
 
+bool groups_by_name(const DataOptions& data) { return data.split_group.starts_with(kExpression); }
+
 SplitRule split_rule_of(const DataOptions& data) {
   return {.share = data.val_split,
           .fold = parse_fold(data.fold),
-          .group = data.split_group.empty() ? "" : data.split_group.substr(kExpression.size())};
+          .group = groups_by_name(data) ? data.split_group.substr(kExpression.size()) : ""};
 }
 
-// Options that would be ignored; a complete configuration gives them, too.
-void check_divisible(const Job& job, bool undivided) {
-  if (undivided) return;
+// Options that would be ignored; a complete configuration gives them, too. `divided`: what says which images evaluate.
+void check_divisible(const Job& job, const std::string& divided) {
   const DataOptions& data = job.options.data;
   const DataOptions standard;
   const std::initializer_list<std::pair<const char*, bool>> differs = {
@@ -71,11 +73,30 @@ void check_divisible(const Job& job, bool undivided) {
       {"split-group", !data.split_group.empty()}};
   for (const auto& [key, set] : differs) {
     check(!set || !job.options.given.has(key), ExitCode::usage,
-          "--{} divides the images of --dataset folder in CLASS/ or train/CLASS/, but {}; remove it", key,
-          data.dataset == "folder"
-              ? fmt::format("{} has images in folders of their own for evaluation, or none", data.data_dir)
-              : fmt::format("--dataset {} has test images of its own", data.dataset));
+          "--{} divides the images of --dataset folder in CLASS/ or train/CLASS/, or of a list, but {}; remove it", key,
+          divided);
   }
+}
+
+// The images that are to be divided, or the reason why there are none.
+struct Undivided {
+  LabelList list;
+  std::string reason;
+};
+
+Undivided undivided_images(const Job& job) {
+  const DataOptions& data = job.options.data;
+  if (data.dataset != "folder") return {{}, fmt::format("--dataset {} has test images of its own", data.dataset)};
+  if (!data.labels.empty()) {
+    const std::string column = groups_by_name(data) ? "" : data.split_group;
+    LabelList list = read_labels(data.labels, data.data_dir, column, omp_get_max_threads());
+    return {std::move(list), list.parts.empty() ? "" : fmt::format("{} has a column split", data.labels)};
+  }
+  const std::filesystem::path folder = undivided_folder(data.data_dir, rules_of(job));
+  if (folder.empty()) {
+    return {{}, fmt::format("{} has images in folders of their own for evaluation, or none", data.data_dir)};
+  }
+  return {{.listing = list_undivided_folder(folder, rules_of(job)), .parts = {}, .groups = {}}, ""};
 }
 
 void check_same_split(const std::filesystem::path& stored, const std::string& now) {
@@ -89,7 +110,7 @@ void check_same_split(const std::filesystem::path& stored, const std::string& no
         stored.string(), difference);
 }
 
-FolderOptions folder_of(const Job& job, const std::string& parts) {
+FolderOptions folder_of(const Job& job, const FolderDivision& division) {
   const DataOptions& data = job.options.data;
   std::vector<std::string> classes;
   if (job.evaluates()) {
@@ -100,8 +121,9 @@ FolderOptions folder_of(const Job& job, const std::string& parts) {
           .image_cache = data.image_cache,
           .rules = rules_of(job),
           .classes = std::move(classes),
-          .parts = parts,
-          .split = parts.empty() ? "" : split_rule_of(data).text()};
+          .labels = data.labels,
+          .parts = division.parts,
+          .split = division.rule};
 }
 
 Normalization normalization_of(const Job& job, const DataSets& sets) {
@@ -116,23 +138,30 @@ Normalization normalization_of(const Job& job, const DataSets& sets) {
 
 FolderDivision divide_folder(const Job& job) {
   const DataOptions& data = job.options.data;
-  const std::filesystem::path folder =
-      data.dataset == "folder" ? undivided_folder(data.data_dir, rules_of(job)) : std::filesystem::path();
-  check_divisible(job, !folder.empty());
-  if (folder.empty()) return {};
-  const SplitRule rule = split_rule_of(data);
-  const FolderListing listing = list_undivided_folder(folder, rules_of(job));
-  const std::vector<std::uint64_t> keys =
-      rule.group.empty() ? content_keys(listing.train, omp_get_max_threads()) : group_keys(listing.train, rule.group);
-  FolderDivision division{.parts = choose_parts(listing, keys, rule), .csv = {}};
+  const Undivided undivided = undivided_images(job);
+  if (!undivided.reason.empty()) check_divisible(job, undivided.reason);
+  const FolderListing& listing = undivided.list.listing;
+  if (listing.train.files.empty()) return {};
+  FolderDivision division{
+      .parts = undivided.list.parts, .rule = fmt::format("the column split of {}", data.labels), .csv = {}};
+  if (division.parts.empty()) {
+    SplitRule rule = split_rule_of(data);
+    const std::vector<std::string>& groups = undivided.list.groups;
+    if (rule.group.empty() && !groups.empty()) rule.column = data.split_group.empty() ? "group" : data.split_group;
+    const std::vector<std::uint64_t> keys = !rule.column.empty()  ? group_keys(groups)
+                                            : !rule.group.empty() ? group_keys(listing.train, rule.group)
+                                                                  : content_keys(listing.train, omp_get_max_threads());
+    division.parts = choose_parts(listing, keys, rule);
+    division.rule = rule.text();
+  }
   division.csv = split_csv(listing, division.parts);
   check_same_split(job.start.split, division.csv);
   return division;
 }
 
-RunData open_data(const Job& job, const std::string& parts) {
+RunData open_data(const Job& job, const FolderDivision& division) {
   const DataOptions& data = job.options.data;
-  const FolderOptions folder = folder_of(job, parts);
+  const FolderOptions folder = folder_of(job, division);
   DataSets sets =
       job.start.data == DataUse::sample
           ? open_sample(data.dataset, data.data_dir, data.train_limit, omp_get_max_threads(), folder)

@@ -1,6 +1,6 @@
 // The data sets of a run, augmented for training, and what is done to their images.
 //
-//   const RunData images = open_data(job, divide_folder(job).parts);
+//   const RunData images = open_data(job, divide_folder(job));
 //   images.sets.train->size();
 //   images.preprocessing.normalization;   // of the network's input
 #pragma once
@@ -22,18 +22,19 @@ struct RunData {
   bool keeps_images = false;                         // steps could read the training images from a device's memory
 };
 
-// How the run divides an image folder that is not divided; empty texts otherwise.
+// How the images of an undivided folder or of a list are divided; empty texts for other data sets.
 struct FolderDivision {
   std::string parts;  // choose_parts() of data/sources/split.h
-  std::string csv;    // for RUN/split.csv
+  std::string rule;   // for the header
+  std::string csv;    // for RUN/split.csv; on rank 0
 };
 
 // Reads the ends of all images; for one rank, which tells the others. Throws Error(usage) for options of a division that do
 // not fit the data, Error(data) for unreadable folders, and Error(checkpoint) if the division is not that of the checkpoint.
 FolderDivision divide_folder(const Job& job);
 
-// `parts`: those of divide_folder(). Throws Error(usage) for options that do not fit the images, Error(data) for files that are missing or damaged, and
+// Throws Error(usage) for options that do not fit the images, Error(data) for files that are missing or damaged, and
 // Error(checkpoint) if the images are not those of the checkpoint that is evaluated.
-RunData open_data(const Job& job, const std::string& parts);
+RunData open_data(const Job& job, const FolderDivision& division);
 
 }  // namespace ddp

@@ -62,7 +62,7 @@ class Values : public ::testing::Test {
   Values() { omp_set_num_threads(1); }
   Inputs inputs(const Job& job) {
     std::optional<ImportedModel> imported;
-    return make_inputs(job, "", "", imported);
+    return make_inputs(job, "", {}, imported);
   }
   std::unique_ptr<Communicator> ranks_ = make_self_communicator();
   Communicator& self_ = *ranks_;
@@ -167,7 +167,7 @@ TEST_F(Values, ThePlanOfAPipelineNeedsNoCommunication) {
     omp_set_num_threads(1);
     const Job job = job_of(ranks, options);
     std::optional<ImportedModel> imported;
-    const Inputs made = make_inputs(job, "", "", imported);
+    const Inputs made = make_inputs(job, "", {}, imported);
     const auto backend = make_cpu_backend();
     const std::size_t stages = stages_of(made.graph, made.batch, *backend).size();
     const Plan plan = make_plan(job, made, *backend, with_stages(by_rule(made, *backend), stages));
