@@ -24,7 +24,7 @@ class LanesConv final : public BlockConv {
  public:
   LanesConv(const ConvSpec& spec, const LanesConvTiles& tiles)
       : BlockConv(spec),
-        kernels_(lanes::conv_kernels()),
+        kernels_(lanes::gradient_kernels()),
         shape_(forward_shape(spec)),
         threads_(omp_get_max_threads()),
         forward_(direction(ConvPass::forward, tiles.forward)) {
@@ -162,7 +162,7 @@ class LanesConv final : public BlockConv {
     }
   }
 
-  const lanes::ConvKernels& kernels_;
+  const lanes::GradientKernels& kernels_;
   lanes::ConvShape shape_;
   int threads_;
   std::unique_ptr<ConvDirection> forward_, data_;

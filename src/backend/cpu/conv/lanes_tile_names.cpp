@@ -43,7 +43,7 @@ std::string weights_name(const WeightTile& chosen) {
     case WeightTile::Method::direct:
       break;
   }
-  const lanes::WeightsTile& tile = lanes::conv_kernels().weights[chosen.index];
+  const lanes::WeightsTile& tile = lanes::gradient_kernels().weights[chosen.index];
   return fmt::format("lanes.{}x{}", tile.channels, tile.taps);
 }
 

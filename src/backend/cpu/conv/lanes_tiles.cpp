@@ -124,7 +124,7 @@ double weights_cost(const ConvSpec& spec, const WeightTile& chosen) {
                                       : round_up(out, tile.rows) * round_up(in, kLanes * tile.vectors)));
     return work * (1.1 + 4.0 / (tile.rows * tile.vectors));
   }
-  const lanes::WeightsTile& tile = lanes::conv_kernels().weights[chosen.index];
+  const lanes::WeightsTile& tile = lanes::gradient_kernels().weights[chosen.index];
   const auto work = static_cast<double>(round_up(out, tile.channels) * round_up(in * kernel, tile.taps));
   return work * (1.0 + 4.0 / (tile.channels * tile.taps) + std::max(tile.channels, tile.taps) / 20.0);
 }
@@ -299,7 +299,7 @@ ConvTiles lanes_data_candidates(const ConvSpec& spec, bool with_amx) {
 }
 
 WeightTiles lanes_weights_candidates(const ConvSpec& spec, bool with_amx) {
-  const lanes::ConvKernels& kernels = lanes::conv_kernels();
+  const lanes::GradientKernels& kernels = lanes::gradient_kernels();
   WeightTiles all;
   for (int i = 0; i < kernels.weights_tiles; ++i) all.push_back({.index = i});
   for (int i = 0; i < kernels.outer_tiles; ++i) all.push_back({.method = WeightTile::Method::outer, .index = i});

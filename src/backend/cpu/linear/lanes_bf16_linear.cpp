@@ -63,8 +63,8 @@ class BlocksProduct {
   }
 
  private:
-  const lanes::ForwardTile& tile() const { return lanes::conv_kernels().pair_forward[tile_]; }
-  const lanes::ForwardTile& single() const { return lanes::conv_kernels().pair_forward[single_]; }
+  const lanes::ForwardTile& tile() const { return lanes::pair_kernels().forward[tile_]; }
+  const lanes::ForwardTile& single() const { return lanes::pair_kernels().forward[single_]; }
 
   // A shape of pairs of inputs, with the results of a block behind one another.
   ConvShape shape(std::int64_t blocks) const {
@@ -114,7 +114,7 @@ class LanesBf16Linear final : public Op {
  public:
   explicit LanesBf16Linear(const LinearSpec& spec)
       : spec_(spec),
-        kernels_(lanes::conv_kernels()),
+        kernels_(lanes::gradient_kernels()),
         threads_(omp_get_max_threads()),
         conv_{.batch = spec.batch, .input = {spec.inputs, 1, 1}, .output_channels = spec.outputs},
         pixel_(forward_shape(conv_)),
@@ -224,7 +224,7 @@ class LanesBf16Linear final : public Op {
   }
 
   LinearSpec spec_;
-  const lanes::ConvKernels& kernels_;
+  const lanes::GradientKernels& kernels_;
   int threads_;
   ConvSpec conv_;    // the layer as a convolution of single pixels
   ConvShape pixel_;  // its shape

@@ -68,7 +68,7 @@ class LanesLinear final : public Op {
     for (int o = 0; o < shape.outputs; ++o) {
       float total = 0;
       for (int block = 0; block < shape.blocks; ++block) {
-        total += lanes::conv_kernels().sum(dpre + kLanes * (std::int64_t{block} * shape.outputs + o), 1);
+        total += lanes::gradient_kernels().sum(dpre + kLanes * (std::int64_t{block} * shape.outputs + o), 1);
       }
       db[o] = total;
     }

@@ -149,9 +149,9 @@ class DepthwisePlanes {
     float total = 0;
     for (std::int64_t b = 0; b < blocks; ++b) {
       if constexpr (kBf16) {
-        total += lanes::conv_kernels().sum_bf16(raw(dy[b]), shape_.out_plane);
+        total += lanes::gradient_kernels().sum_bf16(raw(dy[b]), shape_.out_plane);
       } else {
-        total += lanes::conv_kernels().sum(dy[b], shape_.out_plane);
+        total += lanes::gradient_kernels().sum(dy[b], shape_.out_plane);
       }
     }
     return total;

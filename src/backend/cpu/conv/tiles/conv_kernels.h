@@ -135,9 +135,8 @@ using WinogradMultiply = void (*)(const WinogradProducts& products);
 
 struct ForwardTile {
   int channels, rows, columns;
-  ConvForward direct[3];      // for stride 1, 2 and any; null if it does not exist
-  ConvForward pooled;         // for stride 1; null unless the tile is for pooling
-  WinogradMultiply products;  // null for pooling tiles
+  ConvForward direct[3];  // for stride 1, 2 and any; null if it does not exist
+  ConvForward pooled;     // for stride 1; null unless the tile is for pooling
 };
 struct WeightsTile {
   int channels, taps;
@@ -145,11 +144,22 @@ struct WeightsTile {
   ConvWeights<std::uint16_t> pairs;
 };
 
-// The kernels of this family for one instruction set.
+// The families of kernels, for this processor's instruction set.
 struct ConvKernels {
   const ForwardTile* forward;
-  const ForwardTile* pair_forward;  // the same tiles with pairs of bf16 numbers
   int forward_tiles;
+};
+const ConvKernels& conv_kernels();
+const ConvKernels& pair_kernels();  // the same tiles with pairs of bf16 numbers
+
+// By the index of the forward tile; null for pooling tiles.
+struct WinogradProductKernels {
+  const WinogradMultiply* floats;
+  const WinogradMultiply* pairs;
+};
+const WinogradProductKernels& product_kernels();
+
+struct GradientKernels {
   const WeightsTile* weights;
   int weights_tiles;
   const OuterTile* outer;
@@ -168,6 +178,6 @@ struct ConvKernels {
                       int pooled_w, int dst_w);
 };
 
-const ConvKernels& conv_kernels();
+const GradientKernels& gradient_kernels();
 
 }  // namespace ddp::lanes

@@ -35,7 +35,7 @@ DirectGradient<Value>::DirectGradient(const ConvSpec& spec, const WeightTile& ti
       dy_block_(kLanes * spec.convolved().elements()),
       dy_group_(dy_block_ / spec.groups) {
   if (tile.method == WeightTile::Method::direct) {
-    direct_ = &lanes::conv_kernels().weights[tile.index];
+    direct_ = &lanes::gradient_kernels().weights[tile.index];
   } else {
     outer_ = &outer_tile(tile.index);
     width_ = outer_width(exchanged_ ? exchanged(1, 0) : shape_, *outer_);

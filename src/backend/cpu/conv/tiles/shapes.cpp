@@ -7,7 +7,10 @@
 #include "backend/cpu/isa/instruction_set.h"
 #include "backend/cpu/pointwise/elementwise_kernels.h"
 
-LANES_BF16_TABLE(ConvKernels, conv_kernels)
+LANES_TABLE(ConvKernels, conv_kernels)
+LANES_BF16_TABLE(ConvKernels, pair_kernels)
+LANES_BF16_TABLE(WinogradProductKernels, product_kernels)
+LANES_BF16_TABLE(GradientKernels, gradient_kernels)
 
 namespace ddp {
 namespace {
@@ -233,7 +236,7 @@ namespace {
 template <class Value>
 void copy_outer(const ConvShape& whole, const Band& band, const Value* x, std::int64_t width, float* to) {
   constexpr int kTogether = 8;
-  const lanes::ConvKernels& kernels = lanes::conv_kernels();
+  const lanes::GradientKernels& kernels = lanes::gradient_kernels();
   const auto& transpose = of_values<Value>(kernels.transpose_samples, kernels.transpose_pairs);
   const std::int64_t plane = image_plane(whole);
   constexpr std::size_t kPerFloat = bytes_of(Element::fp32) / sizeof(Value);

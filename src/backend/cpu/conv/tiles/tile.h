@@ -16,8 +16,7 @@ namespace ddp {
 struct ConvTile {
   enum class Method { direct, winograd, amx };
   Method method = Method::direct;
-  // In ConvKernels::forward, which has the direct kernels and those of the products of Winograd's algorithm; with AMX in
-  // AmxKernels::forward.
+  // In ConvKernels::forward, and in WinogradProductKernels for the products of Winograd's algorithm; with AMX in AmxKernels::forward.
   int index = 0;
   int form = 0;  // of Winograd's algorithm (WinogradForms)
 
@@ -28,7 +27,7 @@ struct ConvTile {
 struct WeightTile {
   enum class Method { direct, outer, winograd, amx };
   Method method = Method::direct;
-  // In ConvKernels::weights; of an outer tile, also of the products of Winograd's algorithm, in ConvKernels::outer; with AMX in
+  // In GradientKernels::weights; of an outer tile, also of the products of Winograd's algorithm, in GradientKernels::outer; with AMX in
   // AmxKernels::gradient.
   int index = 0;
   int form = 0;
@@ -57,10 +56,9 @@ bool is_amx(const std::optional<Tile>& tile) {
 
 // The kernel for products of floats or of pairs of bf16 numbers.
 inline const lanes::ForwardTile& forward_tile(int index, bool pairs) {
-  const lanes::ConvKernels& all = lanes::conv_kernels();
-  return (pairs ? all.pair_forward : all.forward)[index];
+  return (pairs ? lanes::pair_kernels() : lanes::conv_kernels()).forward[index];
 }
-inline const lanes::OuterTile& outer_tile(int index) { return lanes::conv_kernels().outer[index]; }
+inline const lanes::OuterTile& outer_tile(int index) { return lanes::gradient_kernels().outer[index]; }
 
 // The kernel of a tile for a stride; null if there is none.
 inline lanes::ConvForward forward_kernel(const lanes::ForwardTile& tile, int stride, bool pooled = false) {

@@ -11,9 +11,9 @@
 #include "backend/cpu/device/values.h"
 #include "backend/cpu/isa/instruction_set.h"
 #include "backend/cpu/pointwise/elementwise_kernels.h"
-#include "base/error.h"
 
 LANES_BF16_TABLE(WinogradForms, winograd_kernels)
+LANES_BF16_TABLE(WinogradGradientForms, winograd_gradient_kernels)
 
 namespace ddp {
 namespace {
@@ -36,6 +36,10 @@ constexpr int kMostTilesTogether = 16;
 
 int tiles_of(int size, int tile) { return (size + tile - 1) / tile; }
 
+const lanes::WinogradTable& winograd_table(const WinogradForm& form) {
+  return lanes::winograd_kernels().forms[form.index];
+}
+
 template <class Value>
 const lanes::WinogradKernels<Raw<Value>>& kernels_of(WinogradForm form) {
   const lanes::WinogradTable& table = winograd_table(form);
@@ -44,17 +48,10 @@ const lanes::WinogradKernels<Raw<Value>>& kernels_of(WinogradForm form) {
 
 }  // namespace
 
-const lanes::WinogradTable& winograd_table(WinogradForm form) {
-  for (const lanes::WinogradTable& table : lanes::winograd_kernels().forms) {
-    if (table.size == form.size && table.window == form.window && table.stride == form.stride) return table;
-  }
-  throw Error(ExitCode::internal, fmt::format("no Winograd's algorithm of {} results for windows of {} with stride {}",
-                                              form.size, form.window, form.stride));
-}
-
 WinogradForm winograd_form(int index, Element element) {
   const lanes::WinogradTable& table = lanes::winograd_kernels().forms[index];
-  return {.size = table.size,
+  return {.index = index,
+          .size = table.size,
           .window = table.window,
           .stride = table.stride,
           .pairs = element == Element::bf16 && table.pairs};
@@ -128,6 +125,7 @@ Winograd::Winograd(const WinogradProblem& problem, const ConvTile& tile, Element
       y_plane_(kLanes * problem.shape.out_plane),
       form_(winograd_form(tile.form, element)),
       tile_(forward_tile(tile.index, form_.pairs)),
+      products_((form_.pairs ? lanes::product_kernels().pairs : lanes::product_kernels().floats)[tile.index]),
       threads_(threads),
       plane_(winograd_plane(problem.shape, form_.size)),
       band_(winograd_band(problem.shape, form_, problem.blocks, tile_.columns)) {
@@ -232,8 +230,8 @@ void Winograd::transform_channel(const Value* x, const Part& part, int channel, 
 // The products of the tiles of a band with the packed weights of some channels of the results, summed over those read.
 void Winograd::multiply(const float* transformed, const float* packed, int channels, float* products) const {
   // Products of missing blocks, too: their results are not stored.
-  tile_.products({form_.frequencies(), stored_channels(), band_.tiles(), channels, transformed, packed, products,
-                  input_frequency(), packed_frequency(), output_frequency(channels)});
+  products_({form_.frequencies(), stored_channels(), band_.tiles(), channels, transformed, packed, products,
+             input_frequency(), packed_frequency(), output_frequency(channels)});
 }
 
 template <class Value>

@@ -15,16 +15,16 @@
 namespace ddp {
 
 struct WinogradForm {
-  int size = 2;  // of a tile of results
-  int window = 3;
-  int stride = 1;
-  bool pairs = false;  // products of pairs of bf16 numbers
+  int index;  // in WinogradForms
+  int size;   // of a tile of results
+  int window;
+  int stride;
+  bool pairs;  // products of pairs of bf16 numbers
 
   // The values of a dimension that a tile is computed from.
   constexpr int points() const { return (size - 1) * stride + window; }
   constexpr int frequencies() const { return points() * points(); }
 };
-const lanes::WinogradTable& winograd_table(WinogradForm form);
 // One of WinogradForms, by its index. In bf16 only some multiply pairs.
 WinogradForm winograd_form(int index, Element element);
 
@@ -123,6 +123,7 @@ class Winograd final : public ConvDirection {
   std::int64_t x_plane_, y_plane_;  // their values
   WinogradForm form_;
   lanes::ForwardTile tile_;
+  lanes::WinogradMultiply products_;
   int threads_;
   lanes::WinogradPlane plane_;
   WinogradBand band_;

@@ -22,11 +22,11 @@ constexpr std::int64_t kAtOnceFrequency = kScalarsAtOnce * kLanesAtOnce + kWinog
 
 template <class Value, class Factor>
 const lanes::WinogradGradientKernels<Raw<Value>, Raw<Factor>>& kernels_of(WinogradForm form) {
-  const lanes::WinogradTable& table = winograd_table(form);
+  const lanes::WinogradGradientTable& table = lanes::winograd_gradient_kernels().forms[form.index];
   if constexpr (std::is_same_v<Factor, Bf16>)
-    return table.pair_gradient;
+    return table.pairs;
   else
-    return of_values<Value>(table.gradient, table.bf16_gradient);
+    return of_values<Value>(table.fp32, table.bf16);
 }
 
 template <class Factor>
@@ -84,7 +84,7 @@ std::int64_t WinogradGradient::memory_elements() const {
 // of pairs of samples if values are bf16 numbers.
 template <class Value>
 void WinogradGradient::transpose(const Value* values, int row, float* image) const {
-  const lanes::ConvKernels& all = lanes::conv_kernels();
+  const lanes::GradientKernels& all = lanes::gradient_kernels();
   const auto kernel = of_values<Value>(all.transpose_samples, all.transpose_pairs);
   const std::int64_t position = kLanes * width_ * static_cast<std::int64_t>(sizeof(Value)) / 4;
   const int first_row = lanes_.top + row * lanes_.step;
@@ -226,7 +226,7 @@ void WinogradGradient::add(ConstActivations x, ConstActivations dpre, const Grad
 }
 
 void WinogradGradient::finish(std::int64_t group, const Sums& sums, float* dw) const {
-  const auto transform = winograd_table(form_).weights_gradient;
+  const auto transform = lanes::winograd_gradient_kernels().forms[form_.index].weights;
   const std::int64_t taps = std::int64_t{form_.window} * form_.window;
   // Weights between neighbouring channels in the lanes, and between the others.
   const std::int64_t step = results_in_lanes_ ? shape_.in_channels * taps : taps;

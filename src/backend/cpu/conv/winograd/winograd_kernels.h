@@ -80,21 +80,23 @@ struct WinogradGradientKernels {
   void (*input_in_lanes)(const WinogradImage& image, int tile_row, float* to, std::int64_t frequency);
   void (*gradient_in_lanes)(const WinogradImage& image, int tile_row, float* to, std::int64_t frequency);
 };
-// All kernels for tiles of one size and one window. Of bf16 numbers, products are either of pairs or of floats.
+// The kernels for tiles of one size and one window. Of bf16 numbers, products are either of pairs or of floats.
 struct WinogradTable {
   int size, window, stride;
   bool pairs;
   WinogradKernels<float> fp32;
   WinogradKernels<std::uint16_t> bf16;
-  WinogradGradientKernels<float, float> gradient;
-  WinogradGradientKernels<std::uint16_t, float> bf16_gradient;
-  WinogradGradientKernels<std::uint16_t, std::uint16_t> pair_gradient;
-  // The gradients of up to 16 windows of weights, `step` floats apart, from those of their frequencies, [frequencies][16],
-  // which are `frequency` floats apart; reads 16 of each.
-  void (*weights_gradient)(const float* products, std::int64_t frequency, int count, float* dw, std::int64_t step);
   // Adds the gradients of the windows of a row of tiles, from those of their frequencies, to those of the image.
   void (*input_gradient)(const WinogradPlane& plane, const float* products, std::int64_t frequency, int tile_row,
                          float* dx);
+};
+struct WinogradGradientTable {
+  WinogradGradientKernels<float, float> fp32;
+  WinogradGradientKernels<std::uint16_t, float> bf16;
+  WinogradGradientKernels<std::uint16_t, std::uint16_t> pairs;
+  // The gradients of up to 16 windows of weights, `step` floats apart, from those of their frequencies, [frequencies][16],
+  // which are `frequency` floats apart; reads 16 of each.
+  void (*weights)(const float* products, std::int64_t frequency, int count, float* dw, std::int64_t step);
 };
 inline constexpr int kWinogradForms = 4;
 
@@ -102,7 +104,11 @@ inline constexpr int kWinogradForms = 4;
 struct WinogradForms {
   WinogradTable forms[kWinogradForms];
 };
+struct WinogradGradientForms {
+  WinogradGradientTable forms[kWinogradForms];
+};
 
 const WinogradForms& winograd_kernels();
+const WinogradGradientForms& winograd_gradient_kernels();
 
 }  // namespace ddp::lanes
