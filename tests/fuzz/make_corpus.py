@@ -240,6 +240,17 @@ def options_seeds():
     save("options", "words-strange", b"--\n-\n--=\n---x\n-b64\n--lr\n--lr\neval\ntrain\n")
 
 
+def labels_seeds():
+    save("labels", "table", b"path,label,split,patient\nexe,cat,train,1\nmaps,dog,val,2\nstatus,cat,test,1\n")
+    save("labels", "tabs", b"label\tfile\r\ncat\texe\r\ndog\tmaps\r\n")
+    save("labels", "lines", b"exe 0\nmaps 1\nstatus 10\n")
+    save("labels", "quotes", b'\xef\xbb\xbfpath,label\n"exe","a ""cat"", two\nlines"\n"maps",dog')
+    save("labels", "no-names", b"exe,cat\nmaps,dog\n")
+    save("labels", "several", b"path,label\nexe,cat;dog\nmaps,\n,cat\nexe,dog\nfd,x\n\xff\xfe,\x1b[2J\n")
+    save("labels", "open-quote", b'path,label\n"exe,cat\nmaps,dog\n')
+    save("labels", "empty", b"")
+
+
 def layout_plan_seeds():
     head = b"layout plan, version 1\npredicted 0.001234567\n"
     save("layout_plan", "whole", head + b"conv1 blocked16 lanes:3\nbn1 blocked16\npool nhwc\nfc1 plain onednn\n")
@@ -259,6 +270,7 @@ image_cache_seeds()
 safetensors_seeds()
 manifest_seeds()
 options_seeds()
+labels_seeds()
 layout_plan_seeds()
 for seed_name, content in onnx_seeds().items():
     save("onnx", seed_name, content)

@@ -212,8 +212,9 @@ std::vector<std::string> class_order(const fs::path& list, const fs::path& data_
   const bool numbers =
       std::all_of(classes.begin(), classes.end(), [](const std::string& name) { return number_of(name); });
   if (numbers) {
-    std::stable_sort(classes.begin(), classes.end(),
-                     [](const std::string& a, const std::string& b) { return *number_of(a) < *number_of(b); });
+    std::sort(classes.begin(), classes.end(), [](const std::string& a, const std::string& b) {
+      return std::pair(*number_of(a), a) < std::pair(*number_of(b), b);
+    });
   }
   return classes;
 }
