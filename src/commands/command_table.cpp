@@ -8,9 +8,6 @@ namespace {
 // Runs in one report; their lines have eight colours.
 constexpr std::size_t kMostReported = 8;
 
-constexpr std::string_view kAllTopics =
-    "model device data augmentation batch optimizer parameters schedule training distributed output";
-
 // The first is the default.
 constexpr std::array kCommands = {
     CommandSpec{.name = "train",
@@ -20,7 +17,7 @@ constexpr std::array kCommands = {
                 .options =
                     "config model device dataset data-dir global-batch batch-per-rank optimizer lr schedule epochs "
                     "seed threads output resume",
-                .topics = kAllTopics,
+                .topics = kTrainingTopics,
                 .run = run_train},
     CommandSpec{.name = "eval",
                 .purpose = "evaluate a checkpoint on the test set",
@@ -72,7 +69,7 @@ constexpr std::array kCommands = {
                 .example = "mpirun -np 4 ddp_train sweep --config configs/quickstart.cfg --sweep lr=0.05,0.1,0.2",
                 .options = "sweep sweep-list sweep-draws ranks-per-trial sweep-halving sweep-halving-epochs "
                            "sweep-max-trials config output seed",
-                .topics = kAllTopics,
+                .topics = kTrainingTopics,
                 .run = run_sweep},
     CommandSpec{.name = "compare",
                 .purpose = "find the first step at which two runs differ, and in what",
@@ -99,7 +96,7 @@ constexpr std::array kCommands = {
                 .usage = "scaling [--config FILE] [--key value ...] [--to FILE]",
                 .example = "mpirun -np 4 ddp_train scaling --config configs/quickstart.cfg --to scaling.svg",
                 .options = "scaling-seconds to config model precision device dataset global-batch reduction threads",
-                .topics = kAllTopics,
+                .topics = kTrainingTopics,
                 .run = run_scaling},
     CommandSpec{.name = "devices",
                 .purpose = "list the GPUs of this machine: memory, utilization, temperature, processes",

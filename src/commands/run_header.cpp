@@ -9,6 +9,7 @@
 
 #include "base/text/text.h"
 #include "data/sources/class_text.h"
+#include "train/inputs/init_from.h"
 #include "train/inputs/preprocessing.h"
 #include "train/inputs/resume.h"
 #include "train/inputs/single_values.h"
@@ -52,12 +53,9 @@ std::string taken_text(const std::string& file, const Graph& graph, bool new_cla
   std::size_t taken = graph.statistics().size();
   std::vector<std::string> added;
   for (const Parameter& p : graph.parameters()) {
-    if (p.fixed) continue;
-    if (new_classifier && p.layer == graph.classifier()) {
-      added.push_back(p.name);
-    } else {
-      ++taken;
-    }
+    const FirstValue from = first_value(graph, p, new_classifier);
+    if (from == FirstValue::file) ++taken;
+    if (from == FirstValue::initialization) added.push_back(p.name);
   }
   const std::string text = fmt::format("{}, {} tensors taken", file, taken);
   return added.empty() ? text : fmt::format("{}, {} new: {}", text, added.size(), join(added));

@@ -16,6 +16,9 @@ namespace ddp {
 class MpiSession;
 struct Options;
 
+// In CommandSpec::topics: all topics but that of the options of single commands.
+inline constexpr std::string_view kTrainingTopics = "*";
+
 // The folders that a command takes beside its options.
 struct FolderArguments {
   std::size_t least = 0;
@@ -31,7 +34,7 @@ struct CommandSpec {
   // The options on its page of --help, by their keys. Those of the topic "commands" are accepted by the commands that list them;
   // all others by every command, as configuration files contain them.
   std::string_view options = {};
-  std::string_view topics = {};  // whose options it takes as well
+  std::string_view topics = {};  // whose options it takes as well; or kTrainingTopics
   FolderArguments folders = {};
   // Collective over the session's ranks; returns the exit code of the job.
   int (*run)(const MpiSession& session, const Options& options) = nullptr;

@@ -76,11 +76,12 @@ std::string listed_options(const std::vector<OptionSpec>& table, std::string_vie
   return text;
 }
 
-// `list`: names of topics; empty: all.
+// `list`: names of topics; kTrainingTopics: all but that of single commands; empty: all.
 std::string listed_topics(std::string_view list) {
   std::string text;
   for (const OptionTopic& topic : option_topics()) {
-    if (list.empty() || has_word(list, topic.name)) text += fmt::format("  {:<14}{}\n", topic.name, topic.title);
+    const bool listed = list == kTrainingTopics ? topic.name != kCommandTopic : has_word(list, topic.name);
+    if (list.empty() || listed) text += fmt::format("  {:<14}{}\n", topic.name, topic.title);
   }
   return text;
 }

@@ -5,12 +5,8 @@ set -u
 project=$1
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-failures=0
-fail() {
-  echo "FAILED: $1"
-  sed 's/^/    /' "$folder/out"
-  failures=$((failures + 1))
-}
+# shellcheck source=tests/launch/failures.sh
+source "$(dirname "$0")/failures.sh" out
 root="$folder/a copy"
 mkdir -p "$root/launch" "$folder/bin"
 cp "$project/launch/common.sh" "$project/launch/build" "$root/launch"

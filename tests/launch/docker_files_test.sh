@@ -5,11 +5,8 @@ set -euo pipefail
 root=$1
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-failures=0
-fail() {
-  echo "FAILED: $1"
-  failures=$((failures + 1))
-}
+# shellcheck source=tests/launch/failures.sh
+source "$(dirname "$0")/failures.sh" ''
 
 # The context: the files admitted by .dockerignore, a list of exceptions after "*".
 [ "$(head -n 1 "$root/.dockerignore")" = '*' ] || fail ".dockerignore does not begin with '*'"

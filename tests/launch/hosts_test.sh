@@ -11,12 +11,8 @@ for host in 0 1 2; do
   inside $host ip link set docker0 up
 done
 export DDP_TRAIN=$program
-failures=0
-fail() {
-  echo "FAILED: $1"
-  sed 's/^/    /' "$folder/said" | tail -30
-  failures=$((failures + 1))
-}
+# shellcheck source=tests/launch/failures.sh
+source "$(dirname "$0")/failures.sh" said
 # hosts CODE SECONDS LIST ARGUMENTS...: launch/run on host 0.
 hosts() {
   local code=$1 limit=$2 got=0

@@ -6,12 +6,8 @@ set -u
 root=$1
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-failures=0
-fail() {
-  echo "FAILED: $1"
-  sed 's/^/    /' "$folder/said"
-  failures=$((failures + 1))
-}
+# shellcheck source=tests/launch/failures.sh
+source "$(dirname "$0")/failures.sh" said
 
 mkdir "$folder/bin"
 # A launcher that prints its arguments and then behaves like ddp_train: it runs until USR1 or exits at once.

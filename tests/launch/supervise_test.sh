@@ -6,12 +6,8 @@ launch=$1
 on_terminal=$(cd "$(dirname "$0")/../support" && pwd)/on_terminal.py
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-failures=0
-fail() {
-  echo "FAILED: $1"
-  sed 's/^/    /' "$folder/out"
-  failures=$((failures + 1))
-}
+# shellcheck source=tests/launch/failures.sh
+source "$(dirname "$0")/failures.sh" out
 
 cat >"$folder/program" <<'PROGRAM'
 #!/usr/bin/env bash

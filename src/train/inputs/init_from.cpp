@@ -176,13 +176,10 @@ struct Destinations {
 Destinations destinations_of(const Graph& graph, const InitialTensors& into) {
   Destinations result;
   for (const Parameter& p : graph.parameters()) {
-    if (p.fixed) continue;
-    const bool classifier = p.layer == graph.classifier();
-    if (classifier && into.new_classifier) {
-      result.passed_over.insert(p.name);
-    } else {
-      result.add(p.name, p.shape, classifier, into.parameters.data() + p.offset);
-    }
+    const FirstValue from = first_value(graph, p, into.new_classifier);
+    if (from == FirstValue::initialization) result.passed_over.insert(p.name);
+    if (from != FirstValue::file) continue;
+    result.add(p.name, p.shape, p.layer == graph.classifier(), into.parameters.data() + p.offset);
   }
   for (const Constant& constant : graph.constants()) result.passed_over.insert(constant.name);
   for (const Statistic& s : graph.statistics()) {
@@ -198,6 +195,11 @@ bool differ(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 }  // namespace
+
+FirstValue first_value(const Graph& graph, const Parameter& parameter, bool new_classifier) {
+  if (parameter.fixed) return FirstValue::model;
+  return new_classifier && parameter.layer == graph.classifier() ? FirstValue::initialization : FirstValue::file;
+}
 
 TrainedOn trained_on(const std::map<std::string, std::string>& metadata) {
   return {list_in<double>(metadata, "mean"), list_in<double>(metadata, "std"),

@@ -21,6 +21,11 @@ struct InitialTensors {
   bool new_classifier = false;
 };
 
+// Where a parameter's first value is from, if there are weights in a file: the model (constants, and what is not trained), the
+// file, or, in the layer of a new classifier, the initialization.
+enum class FirstValue { model, file, initialization };
+FirstValue first_value(const Graph& graph, const Parameter& parameter, bool new_classifier);
+
 // What weights were trained on, as far as it is known: the network read (byte / 255 - mean) / deviation.
 struct TrainedOn {
   std::vector<double> mean;
