@@ -13,6 +13,7 @@
 #include "backend/cuda/device/check.h"
 #include "backend/cuda/device/device_memory.h"
 #include "backend/cuda/device/early_launch.h"
+#include "backend/cuda/device/event.h"
 #include "backend/cuda/device/handles.h"
 #include "backend/cuda/ends/ends.h"
 #include "backend/cuda/gpu_list.h"
@@ -156,24 +157,13 @@ class CudaMemory final : public DeviceMemory {
   cudaStream_t stream_;
 };
 
-class CudaEvent final : public DeviceEvent {
+class CudaEvent final : public StreamEvent {
  public:
-  bool reached() override {
-    const cudaError_t state = cudaEventQuery(event_.get());
-    if (state == cudaErrorNotReady) return false;
-    DDP_CUDA(state);
-    return true;
-  }
-  void wait() override { DDP_CUDA(cudaEventSynchronize(event_.get())); }
   double seconds_since(const DeviceEvent& earlier) const override {
     float milliseconds = 0;
-    DDP_CUDA(cudaEventElapsedTime(&milliseconds, handle_of(earlier), event_.get()));
+    DDP_CUDA(cudaEventElapsedTime(&milliseconds, handle_of(earlier), handle_of(*this)));
     return static_cast<double>(milliseconds) / 1000;
   }
-  static cudaEvent_t handle_of(const DeviceEvent& event) { return static_cast<const CudaEvent&>(event).event_.get(); }
-
- private:
-  Event event_;
 };
 
 class CudaQueue final : public DeviceQueue {

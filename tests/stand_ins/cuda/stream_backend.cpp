@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "backend/arithmetic.h"
+#include "backend/cuda/device/event.h"
 #include "stand_ins/cuda/runtime.h"
 
 namespace ddp::testing {
@@ -26,20 +27,9 @@ class StreamRecording final : public Recording {
   cudaStream_t stream_;
 };
 
-class StreamEvent final : public DeviceEvent {
+class StreamMark final : public cuda::StreamEvent {
  public:
-  bool reached() override {
-    const cudaError_t state = cudaEventQuery(event_.get());
-    if (state == cudaErrorNotReady) return false;
-    DDP_CUDA(state);
-    return true;
-  }
-  void wait() override { DDP_CUDA(cudaEventSynchronize(event_.get())); }
   double seconds_since(const DeviceEvent& /*earlier*/) const override { return 0; }
-  static cudaEvent_t handle_of(const DeviceEvent& event) { return static_cast<const StreamEvent&>(event).event_.get(); }
-
- private:
-  cuda::Event event_;
 };
 
 }  // namespace
@@ -100,10 +90,10 @@ void StreamMath::copy(Activations to, ConstActivations from, std::size_t count, 
   });
 }
 
-std::unique_ptr<DeviceEvent> StreamQueue::make_event() { return std::make_unique<StreamEvent>(); }
-void StreamQueue::mark(DeviceEvent& event) { DDP_CUDA(cudaEventRecord(StreamEvent::handle_of(event), stream())); }
+std::unique_ptr<DeviceEvent> StreamQueue::make_event() { return std::make_unique<StreamMark>(); }
+void StreamQueue::mark(DeviceEvent& event) { DDP_CUDA(cudaEventRecord(cuda::StreamEvent::handle_of(event), stream())); }
 void StreamQueue::wait_for(const DeviceEvent& event) {
-  DDP_CUDA(cudaStreamWaitEvent(stream(), StreamEvent::handle_of(event), 0));
+  DDP_CUDA(cudaStreamWaitEvent(stream(), cuda::StreamEvent::handle_of(event), 0));
 }
 void StreamQueue::synchronize() { DDP_CUDA(cudaStreamSynchronize(stream())); }
 
