@@ -15,6 +15,8 @@ fresh() {
         cp "$golden/photo.jpg" "$data/$split/$class/a$copy.jpg"
         cp "$golden/rgb.png" "$data/$split/$class/b$copy.png"
         cp "$golden/grey.jpg" "$data/$split/$class/c$copy.JPEG"
+        # What evaluates is not a copy of what trains.
+        [ "$split" = train ] || { cp "$golden/interlaced.png" "$data/val/$class/b$copy.png" && echo val | tee -a "$data/val/$class"/*"$copy".jp* "$data/val/$class/c$copy.JPEG" >/dev/null; }
       done
     done
   done
@@ -39,6 +41,13 @@ run 0 60 1 "${images[@]}" --seed 2 --output "$folder/other"
 grep -q '"grün"' "$folder/one/latest/state.json" || fail "the checkpoint does not name the classes"
 
 rm "$data/train/grün/notes.txt"
+
+# Pictures that evaluate and train are counted.
+cp "$data/train/grün/a1.jpg" "$data/val/red one/seen.jpg"
+run 0 60 2 "${images[@]}" --epochs 1 --output "$folder/copied"
+[ "$(grep -c '1 of the 25 images that evaluate is also among those that train (.*red one/seen.jpg is .*train/.*/a1.jpg)' "$folder/err")" -eq 1 ] ||
+  fail "the copy is not reported once: $(cat "$folder/err")"
+rm "$data/val/red one/seen.jpg"
 
 # A checkpoint with other classes cannot be resumed.
 mv "$data/train/grün" "$data/train/blau" && mv "$data/val/grün" "$data/val/blau"

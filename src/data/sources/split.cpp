@@ -210,6 +210,46 @@ void divide(FolderListing& listing, std::string_view parts) {
       folder, all, evaluating.size(), join(missing), all > missing.size() ? ", ..." : "", all == 1 ? "it" : "them"));
 }
 
+Copies find_copies(const FolderListing& listing, int threads) {
+  const auto sizes_of = [threads](const FolderSplit& split) {
+    std::vector<std::uintmax_t> sizes(split.files.size());
+    for_each_index(sizes.size(), threads, [&](std::size_t i) {
+      std::error_code error;
+      sizes[i] = std::filesystem::file_size(split.folder / split.files[i].name, error);
+      if (error) sizes[i] = 0;
+      heartbeat();
+    });
+    return sizes;
+  };
+  const std::vector<std::uintmax_t> train = sizes_of(listing.train);
+  const std::vector<std::uintmax_t> test = sizes_of(listing.test);
+  const std::set<std::uintmax_t> evaluated(test.begin(), test.end());
+  std::set<std::uintmax_t> shared;
+  std::map<std::uint64_t, std::size_t> trained;
+  const auto key = [](const FolderSplit& split, std::size_t i) {
+    return content_key(split.folder / split.files[i].name, "");
+  };
+  for (std::size_t i = 0; i < train.size(); ++i) {
+    if (train[i] == 0 || !evaluated.contains(train[i])) continue;
+    shared.insert(train[i]);
+    trained.emplace(key(listing.train, i), i);
+    heartbeat();
+  }
+  Copies copies;
+  for (std::size_t i = 0; i < test.size(); ++i) {
+    if (!shared.contains(test[i])) continue;
+    const auto found = trained.find(key(listing.test, i));
+    if (found == trained.end()) continue;
+    ++copies.count;
+    if (copies.first.size() >= kShownDifferences) continue;
+    const auto shown = [](const FolderSplit& split, std::size_t at) {
+      return escape_name((split.folder / split.files[at].name).string());
+    };
+    copies.first.push_back(fmt::format("{} is {}", shown(listing.test, i), shown(listing.train, found->second)));
+  }
+  return copies;
+}
+
 std::string split_csv(const FolderListing& listing, std::string_view parts) {
   std::string text(kHeader);
   text += '\n';

@@ -62,6 +62,16 @@ std::string choose_parts(const FolderListing& listing, std::span<const std::uint
 // Error(data) if there are no such files, or if `parts` is of other files.
 void divide(FolderListing& listing, std::string_view parts);
 
+// Images that evaluate and that train as well, under any name: their number, and the first ones, "val/cat/1.jpg is
+// train/cat/7.jpg".
+struct Copies {
+  std::int64_t count = 0;
+  std::vector<std::string> first;
+};
+
+// Reads the ends of those images only whose size occurs on both sides.
+Copies find_copies(const FolderListing& listing, int threads);
+
 // The division as text: a line `path,label,part` for each file, quoted where a name needs it (RFC 4180), names as
 // escape_name() has them. `part` is train or val.
 std::string split_csv(const FolderListing& listing, std::string_view parts);

@@ -11,6 +11,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
+#include "base/text/text.h"
 #include "base/text/utf8.h"
 #include "data/sources/labels.h"
 #include "data/sources/split.h"
@@ -78,6 +80,31 @@ void check_divisible(const Job& job, const std::string& divided) {
   }
 }
 
+// A network recognises what it has seen. More images than these are not compared, as each must be looked at.
+void warn_of_copies(const FolderListing& listing) {
+  constexpr std::size_t kMostCompared = 200'000;
+  if (listing.train.files.size() + listing.test.files.size() > kMostCompared) return;
+  const Copies copies = find_copies(listing, omp_get_max_threads());
+  if (copies.count == 0) return;
+  log_warning(
+      "{} of the {} images that evaluate {} also among those that train ({}{}), so that the accuracy is too high",
+      copies.count, listing.test.files.size(), copies.count == 1 ? "is" : "are", join(copies.first),
+      copies.count > static_cast<std::int64_t>(copies.first.size()) ? ", ..." : "");
+}
+
+// What is wrong with the folders is reported when they are opened.
+void warn_of_copies_between_folders(const Job& job) {
+  const DataOptions& data = job.options.data;
+  if (data.dataset != "folder" || job.evaluates() || job.start.data == DataUse::sample) return;
+  FolderListing listing;
+  try {
+    listing = list_image_folder(data.data_dir, rules_of(job));
+  } catch (const Error&) {
+    return;
+  }
+  warn_of_copies(listing);
+}
+
 // The images that are to be divided, or the reason why there are none.
 struct Undivided {
   LabelList list;
@@ -141,7 +168,10 @@ FolderDivision divide_folder(const Job& job) {
   const Undivided undivided = undivided_images(job);
   if (!undivided.reason.empty()) check_divisible(job, undivided.reason);
   const FolderListing& listing = undivided.list.listing;
-  if (listing.train.files.empty()) return {};
+  if (listing.train.files.empty()) {
+    warn_of_copies_between_folders(job);
+    return {};
+  }
   FolderDivision division{
       .parts = undivided.list.parts, .rule = fmt::format("the column split of {}", data.labels), .csv = {}};
   if (division.parts.empty()) {

@@ -193,6 +193,21 @@ TEST(Split, TheDataSetsAreTheParts) {
   EXPECT_EQ(data.evaluation, "as the test says (1 cat, 1 dog)");
 }
 
+TEST(Split, CopiesInBothPartsAreFound) {
+  const TemporaryFolder folder;
+  write_classes(folder.path() / "train", 30, 30, 1);
+  write_classes(folder.path() / "val", 5, 5, 2);  // of the same sizes
+  EXPECT_EQ(find_copies(list_image_folder(folder.path()), 2).count, 0);
+  fs::copy_file(folder.path() / "train/cat/17.jpg", folder.path() / "val/dog/x.jpg");
+  for (int i = 0; i < 4; ++i) {
+    fs::copy_file(folder.path() / "train/dog/20.jpg", folder.path() / "val/cat" / fmt::format("y{}.jpg", i));
+  }
+  const Copies copies = find_copies(list_image_folder(folder.path()), 2);
+  EXPECT_EQ(copies.count, 5);
+  ASSERT_EQ(copies.first.size(), 3U);
+  EXPECT_THAT(copies.first[0], AllOf(HasSubstr("val/cat/y0.jpg is "), HasSubstr("train/dog/20.jpg")));
+}
+
 TEST(Split, Folds) {
   EXPECT_EQ(parse_fold("").folds, 0);
   EXPECT_EQ(parse_fold("2/5").number, 2);
