@@ -32,21 +32,26 @@ std::int64_t batch_of(const OpSpec& spec) {
   return std::visit([](const auto& s) { return s.batch; }, spec);
 }
 
-Shape input_of(const OpSpec& spec) {
-  return std::visit([](const auto& s) { return input_shape(s); }, spec);
+Shape input_of(const OpSpec& spec, std::size_t which) {
+  return std::visit(
+      [which](const auto& s) -> Shape {
+        if constexpr (requires { s.further_input(which); }) {
+          if (which > 0) return s.further_input(which);
+        }
+        return input_shape(s);
+      },
+      spec);
+}
+
+std::vector<Shape> input_shapes(std::span<const OpSpec> specs) {
+  std::vector<Shape> shapes = {input_of(specs.front())};
+  const auto count = static_cast<std::size_t>(inputs_of(specs.back()));
+  for (std::size_t which = 1; which < count; ++which) shapes.push_back(input_of(specs.back(), which));
+  return shapes;
 }
 
 Shape output_of(const OpSpec& spec) {
   return std::visit([](const auto& s) { return output_shape(s); }, spec);
-}
-
-Shape second_input_of(const OpSpec& spec) {
-  return std::visit(
-      [](const auto& s) -> Shape {
-        if constexpr (requires { s.second_input(); }) return s.second_input();
-        return input_shape(s);
-      },
-      spec);
 }
 
 bool has_input_gradient(const OpSpec& spec) {
@@ -96,6 +101,16 @@ std::int64_t parameter_elements(const OpSpec& spec, std::size_t which) {
         return 0;
       },
       spec);
+}
+
+std::vector<std::int64_t> parameter_sizes(std::span<const OpSpec> specs) {
+  std::vector<std::int64_t> sizes;
+  for (const OpSpec& spec : specs) {
+    for (std::size_t which = 0; parameter_elements(spec, which) > 0; ++which) {
+      sizes.push_back(parameter_elements(spec, which));
+    }
+  }
+  return sizes;
 }
 
 std::int64_t statistic_elements(const OpSpec& spec) {

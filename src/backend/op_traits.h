@@ -3,11 +3,13 @@
 //
 //   const OpTraits traits = op->traits();
 //   const Memory workspace = backend.memory().allocate(traits.workspace_bytes, "the values of an operator");
-//   const bool free_after_forward = !traits.backward_reads_x;
+//   const bool free_after_forward = !traits.reads_input(0);
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <vector>
 
 #include "backend/traffic.h"
 #include "backend/weight_packing.h"
@@ -17,9 +19,8 @@ namespace ddp {
 struct OpTraits {
   std::size_t saved_bytes = 0;      // kept by the caller from forward until backward
   std::size_t workspace_bytes = 0;  // free again after each pass
-  // Whether backward reads x, x2 or y; otherwise these need not be preserved.
-  bool backward_reads_x = false;
-  bool backward_reads_x2 = false;
+  // The inputs that backward reads, and whether it reads y; others need not be preserved.
+  std::vector<std::size_t> backward_reads_inputs = {};
   bool backward_reads_y = false;
   // Whether y may alias x, and dx may alias dy: elementwise operators with the same layout on both sides.
   bool in_place = false;
@@ -29,6 +30,11 @@ struct OpTraits {
   std::optional<PackedShape> packed_form = std::nullopt;
   // Traffic of the kernels on a GPU; nullopt: one in each pass, which reads and writes each of its tensors once.
   std::optional<OpTraffic> traffic = std::nullopt;
+
+  // Whether backward reads this input.
+  bool reads_input(std::size_t which) const {
+    return std::find(backward_reads_inputs.begin(), backward_reads_inputs.end(), which) != backward_reads_inputs.end();
+  }
 };
 
 }  // namespace ddp

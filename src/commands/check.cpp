@@ -74,7 +74,7 @@ Matrix multiply(Backend& backend) {
       backend.memory().allocate(std::max<std::size_t>(1, op->traits().workspace_bytes), "the matrices of a check");
   backend.queue().upload(x.data(), left.data(), left.size());
   backend.queue().upload(weight.data(), kRightTransposed.data(), sizeof kRightTransposed);
-  op->forward({.x = {x.data(), element},
+  op->forward({.inputs = {ConstActivations(x.data(), element)},
                .y = {y.data(), element},
                .parameters = {weight.at<float>(0), bias.at<float>(0)},
                .saved = saved.data(),

@@ -137,7 +137,7 @@ void Network::build_steps(const Graph& graph, const std::vector<Stage>& stages, 
     // No stage reads what lies between joined ones.
     const std::size_t count = step.specs.size();
     const Stage& last = stages[s + count - 1];
-    if (count > 1 && last.inputs.size() > 1) read(last.inputs[1]);
+    for (std::size_t i = 1; count > 1 && i < last.inputs.size(); ++i) read(last.inputs[i]);
     step.stages = {static_cast<std::int64_t>(s), static_cast<std::int64_t>(s + count)};
     const std::size_t output = add_step(std::move(step), plan.stages[s].layout);
     outputs.resize(outputs.size() + count, output);
@@ -223,7 +223,7 @@ std::vector<StageWork> Network::work() const {
                    .forward_bytes = inputs + output + parameters,
                    // Parameters are read, and their gradients written.
                    .backward_bytes = !step.backward ? 0
-                                                    : output + (step.traits.backward_reads_x ? first : 0) +
+                                                    : output + (step.traits.reads_input(0) ? first : 0) +
                                                           (step.traits.backward_reads_y ? output : 0) +
                                                           (input_gradient ? inputs : 0) + 2 * parameters,
                    .stages = step.stages});
@@ -269,14 +269,18 @@ void Network::show_gradients(const Step& step, const BackwardArguments& argument
   if (!observer_) return;
   for (std::size_t p = 0; p < step.parameters.size(); ++p) {
     const Parameter& parameter = parameters_[static_cast<std::size_t>(step.parameters[p])];
-    const ConstActivations values = static_cast<const float*>(arguments.parameter_gradients.at(p));
+    const ConstActivations values = static_cast<const float*>(arguments.parameter_gradients[p]);
     observer_({true, fmt::format("the gradient of '{}'", parameter.name), values, {1, 1, parameter.elements()}});
   }
   for (std::size_t input = 0; input < step.inputs.size(); ++input) {
     const Value& value = values_[step.inputs[input]];
     show(true, fmt::format("the gradient that layer '{}' passes to '{}'", step.name, value.name), value,
-         input == 0 ? arguments.dx : arguments.dx2);
+         arguments.input_gradients[input]);
   }
+}
+
+ArgumentList<ConstActivations> Network::inputs_of(const Step& step) {
+  return lists_.inputs.fill(step.inputs, [&](std::size_t input) { return values_[input].y; });
 }
 
 void Network::forward(Pass pass, const ModelState& state, const Samples& samples, const LossOutput& output) {
@@ -304,12 +308,10 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
   if (pass == Pass::evaluation) loss.spec.label_smoothing = 0;
   for (Step& step : steps_) {
     ForwardArguments arguments;
-    arguments.x = values_[step.inputs[0]].y;
-    if (step.inputs.size() > 1) arguments.x2 = values_[step.inputs[1]].y;
+    arguments.inputs = inputs_of(step);
     arguments.y = values_[step.output].y;
-    for (std::size_t p = 0; p < step.parameters.size(); ++p) {
-      arguments.parameters.at(p) = state.parameters + offset_of(step.parameters[p]);
-    }
+    arguments.parameters =
+        lists_.parameters.fill(step.parameters, [&](int p) { return state.parameters + offset_of(p); });
     if (step.statistics >= 0) arguments.statistics = state.statistics + step.statistics;
     arguments.saved = step.saved;
     arguments.workspace = step.forward_workspace;
@@ -334,23 +336,18 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
 
 void Network::backward_step(int index, const float* parameters, float* gradient) {
   Step& step = steps_[static_cast<std::size_t>(index)];
-  const auto target = [&](std::size_t input) {
-    return step.aside.at(input) != nullptr ? step.aside.at(input) : values_[step.inputs[input]].dy;
-  };
   BackwardArguments arguments;
-  arguments.x = values_[step.inputs[0]].y;
+  arguments.inputs = inputs_of(step);
   arguments.y = values_[step.output].y;
   arguments.dy = values_[step.output].dy;
-  arguments.dx = target(0);
+  arguments.input_gradients = lists_.input_gradients.fill(step.aside, [&](const Activations& aside) {
+    const auto input = static_cast<std::size_t>(&aside - step.aside.data());
+    return aside != nullptr ? aside : values_[step.inputs[input]].dy;
+  });
   arguments.add_to_dx = adds_in_place(index);
-  if (step.inputs.size() > 1) {
-    arguments.x2 = values_[step.inputs[1]].y;
-    arguments.dx2 = target(1);
-  }
-  for (std::size_t p = 0; p < step.parameters.size(); ++p) {
-    arguments.parameters.at(p) = parameters + offset_of(step.parameters[p]);
-    arguments.parameter_gradients.at(p) = gradient + offset_of(step.parameters[p]);
-  }
+  arguments.parameters = lists_.parameters.fill(step.parameters, [&](int p) { return parameters + offset_of(p); });
+  arguments.parameter_gradients =
+      lists_.parameter_gradients.fill(step.parameters, [&](int p) { return gradient + offset_of(p); });
   arguments.saved = step.saved;
   arguments.workspace = step.backward_workspace;
   arguments.active = active_;
@@ -365,8 +362,8 @@ void Network::backward_step(int index, const float* parameters, float* gradient)
   show_gradients(step, arguments);
   for (std::size_t input = 0; input < step.inputs.size(); ++input) {
     const Value& value = values_[step.inputs[input]];
-    if (step.aside.at(input) == nullptr || value.dy == nullptr) continue;
-    backend_.math().add(value.dy, step.aside.at(input), elements_of(value));
+    if (step.aside[input] == nullptr || value.dy == nullptr) continue;
+    backend_.math().add(value.dy, step.aside[input], elements_of(value));
   }
 }
 

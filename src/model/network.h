@@ -203,16 +203,35 @@ class Network {
     std::byte* backward_workspace = nullptr;
     std::byte* packed = nullptr;           // the weight as the operator reads it; null: plain
     std::byte* packed_gradient = nullptr;  // likewise
-    std::array<Activations, 2> aside{};    // temporary gradients of inputs with several readers
+    std::vector<Activations> aside;        // of each input: temporary gradients, if it has several readers
   };
   // The planned buffers of a value (its activation and gradient) or of a step.
   struct Buffers {
     BufferId y = 0, dy = 0;
     BufferId saved = 0, forward_workspace = 0, backward_workspace = 0;
     std::optional<BufferId> packed, packed_gradient;
-    std::array<std::optional<BufferId>, 2> aside{};
+    std::vector<std::optional<BufferId>> aside;  // of each input
   };
 
+  // The memory of the arguments of one call.
+  template <class T>
+  struct List {
+    std::vector<T> all;
+    template <class From, class Of>
+    ArgumentList<T> fill(const std::vector<From>& from, Of of) {
+      all.clear();
+      for (const From& each : from) all.push_back(of(each));
+      return ArgumentList<T>(std::span<const T>(all));
+    }
+  };
+  struct Lists {
+    List<ConstActivations> inputs;
+    List<Activations> input_gradients;
+    List<const float*> parameters;
+    List<float*> parameter_gradients;
+  };
+
+  ArgumentList<ConstActivations> inputs_of(const Step& step);
   void show(bool backward, std::string_view where, const Value& value, ConstActivations values) const;
   void show_gradients(const Step& step, const BackwardArguments& arguments) const;
   static std::string place_of_output(const Step& step);
@@ -254,6 +273,7 @@ class Network {
   // For each step the one, itself or an earlier one, after whose backward its gradients are final.
   std::vector<int> finished_after_;
   std::vector<WeightPacking> packings_;  // the memory of packings()
+  Lists lists_;
   MemoryPlan memory_;
   Memory arena_;
   const SumOverShards* sums_ = nullptr;      // of the last forward

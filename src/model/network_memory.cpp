@@ -22,7 +22,8 @@ bool Network::writes_aside(int step, std::size_t input) const {
   const Value& value = values_[inputs[input]];
   if (!value.has_gradient) return true;
   if (adds_in_place(step)) return false;
-  const bool again = input > 0 && inputs[0] == inputs[input];
+  const auto own = inputs.begin() + static_cast<std::ptrdiff_t>(input);
+  const bool again = std::find(inputs.begin(), own, *own) != own;
   return value.readers.back() != step || again;
 }
 
@@ -31,10 +32,10 @@ int Network::last_use_of(const Value& value) const {
   int last = &value == &values_.back() ? static_cast<int>(steps_.size()) : 0;
   for (const int reader : value.readers) {
     const Step& step = steps_[static_cast<std::size_t>(reader)];
-    const bool first_input = &values_[step.inputs.front()] == &value;
-    const bool second_input = step.inputs.size() > 1 && &values_[step.inputs[1]] == &value;
-    const bool kept = step.backward && ((first_input && step.traits.backward_reads_x) ||
-                                        (second_input && step.traits.backward_reads_x2));
+    bool kept = false;
+    for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+      kept = kept || (step.backward && &values_[step.inputs[i]] == &value && step.traits.reads_input(i));
+    }
     last = std::max(last, kept ? backward_time(reader) : reader);
   }
   if (value.producer < 0) return last;
@@ -63,6 +64,7 @@ void Network::plan_memory() {
     const Value& value = values_[step.output];
     Buffers& out = values[step.output];
     Buffers& own = steps[static_cast<std::size_t>(i)];
+    own.aside.resize(step.inputs.size());
     const int backward = backward_time(i);
     const int dy_begin = value.readers.empty() ? count - 1 : backward_time(value.readers.back());
     const std::size_t input = step.inputs.front();
@@ -101,7 +103,7 @@ void Network::plan_memory() {
     const bool input_gradient = has_input_gradient(step.specs.front());
     for (std::size_t k = 0; k < step.inputs.size(); ++k) {
       if (!input_gradient || !writes_aside(i, k)) continue;
-      own.aside.at(k) = planner.add(step.name + ".dx", bytes_of(values_[step.inputs[k]]), backward, backward);
+      own.aside[k] = planner.add(step.name + ".dx", bytes_of(values_[step.inputs[k]]), backward, backward);
     }
   }
   memory_ = planner.plan();
@@ -126,8 +128,9 @@ void Network::place(const std::vector<Buffers>& values, const std::vector<Buffer
     if (step.backward) step.backward_workspace = arena + memory_.offset(steps[s].backward_workspace);
     if (steps[s].packed) step.packed = arena + memory_.offset(*steps[s].packed);
     if (steps[s].packed_gradient) step.packed_gradient = arena + memory_.offset(*steps[s].packed_gradient);
+    step.aside.resize(step.inputs.size());
     for (std::size_t input = 0; input < step.inputs.size(); ++input) {
-      if (steps[s].aside.at(input)) step.aside.at(input) = activations(*steps[s].aside.at(input));
+      if (steps[s].aside[input]) step.aside[input] = activations(*steps[s].aside[input]);
     }
   }
 }

@@ -273,8 +273,9 @@ class Lowering {
       linear->image = before < 0 ? demanded_.front() : output_of(stages_[at(before)].spec);
       DDP_ASSERT(linear->image.elements() == linear->inputs);
     }
-    DDP_ASSERT(demanded_[at(layer.inputs.front())] == input_of(stage.spec) || stage.inputs.front().flattens);
-    DDP_ASSERT(demanded_[at(layer.inputs.back())] == second_input_of(stage.spec) || inputs_of(stage.spec) == 1);
+    for (std::size_t k = 0; k < layer.inputs.size(); ++k) {
+      DDP_ASSERT(demanded_[at(layer.inputs[k])] == input_of(stage.spec, k) || stage.inputs[k].flattens);
+    }
     for (std::size_t p = 0; p < graph_.parameters().size(); ++p) {
       if (at(graph_.parameters()[p].layer) == i) stage.parameters.push_back(static_cast<int>(p));
     }

@@ -32,7 +32,7 @@ struct StageInput {
 struct Stage {
   std::string name;  // the layer whose parameters it has, otherwise its first layer; unique
   OpSpec spec;
-  std::vector<StageInput> inputs;  // one or two, see inputs_of()
+  std::vector<StageInput> inputs;  // see inputs_of()
   std::vector<int> parameters;     // indices into Graph::parameters()
   // Whether backward computes anything: false before the first parameter that is trained, if others are frozen.
   bool backward = true;

@@ -455,7 +455,7 @@ std::vector<float> weight_gradient(const ConvSpec& spec, const LanesConvTiles& t
   const Memory workspace = allocate_on_host(op->traits().workspace_bytes, "the test's values");
   const std::vector<float> weights(static_cast<std::size_t>(spec.weights()));
   std::vector<float> dw(weights.size());
-  op->backward({.x = x.data(),
+  op->backward({.inputs = {x.data()},
                 .dy = dy.data(),
                 .parameters = {weights.data()},
                 .parameter_gradients = {dw.data()},

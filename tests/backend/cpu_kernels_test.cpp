@@ -181,7 +181,7 @@ TEST(Relu, PassesNaN) {
                                           std::vector<float>(static_cast<std::size_t>(statistic_elements(spec)), 1.0F));
       const Memory saved = backend->memory().allocate(op->traits().saved_bytes, "a test's values");
       const Memory workspace = backend->memory().allocate(op->traits().workspace_bytes, "a test's values");
-      op->forward({.x = input.data(),
+      op->forward({.inputs = {input.data()},
                    .y = output.data(),
                    .parameters = {weight.data(), bias.data()},
                    .saved = saved.data(),
@@ -232,17 +232,17 @@ class Threads : public testing::Test {
     const auto statistics = random(statistic_elements(spec));
     const Memory saved = backend->memory().allocate(op->traits().saved_bytes, "a test's values");
     const Memory workspace = backend->memory().allocate(op->traits().workspace_bytes, "a test's values");
-    op->forward({.x = x.data(),
+    op->forward({.inputs = {x.data()},
                  .y = y.data(),
                  .parameters = {weight.data(), bias.data()},
                  .saved = saved.data(),
                  .workspace = workspace.data(),
                  .active = batch_of(spec),
                  .statistics = statistics.data()});
-    op->backward({.x = x.data(),
+    op->backward({.inputs = {x.data()},
                   .y = y.data(),
                   .dy = dy.data(),
-                  .dx = dx.data(),
+                  .input_gradients = {dx.data()},
                   .parameters = {weight.data(), bias.data()},
                   .parameter_gradients = {dw.data(), db.data()},
                   .saved = saved.data(),
@@ -316,7 +316,7 @@ TEST(BatchNorm, ALargeMeanIsNoMatter) {
     const DeviceArray<float> zeros(*backend, std::vector<float>(34, 0.0F));
     const Memory saved = backend->memory().allocate(op->traits().saved_bytes, "a test's values");
     const Memory workspace = backend->memory().allocate(op->traits().workspace_bytes, "a test's values");
-    op->forward({.x = x.data(),
+    op->forward({.inputs = {x.data()},
                  .y = y.data(),
                  .parameters = {weight.data(), zeros.data()},
                  .saved = saved.data(),

@@ -43,6 +43,14 @@ class DeviceArray {
   Memory memory_;
 };
 
+// Where several arrays begin.
+template <class Pointer, class T>
+std::vector<Pointer> pointers(const std::vector<DeviceArray<T>>& arrays) {
+  std::vector<Pointer> all;
+  for (const DeviceArray<T>& array : arrays) all.push_back(array.data());
+  return all;
+}
+
 // An activation in the given layout and the backend's element type, accessed as plain values in double.
 class DeviceActivation {
  public:

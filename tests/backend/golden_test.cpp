@@ -167,7 +167,7 @@ reference::Inputs inputs_of(const json& test, const OpSpec& spec) {
       .parameters = {uniform(test, Which::weight, parameter_elements(spec, 0), test.value("weight_scale", 1.0)),
                      uniform(test, Which::bias, parameter_elements(spec, 1))}};
   if (inputs_of(spec) == 2) {
-    in.x2 = uniform(test, Which::x2, batch_of(spec) * second_input_of(spec).elements(), scale);
+    in.x2 = uniform(test, Which::x2, batch_of(spec) * input_of(spec, 1).elements(), scale);
   }
   const std::int64_t statistics = statistic_elements(spec) / 2;
   in.statistics = uniform(test, Which::means, statistics);

@@ -127,27 +127,27 @@ JoinedDevice::JoinedDevice(Backend& backend, const std::vector<OpSpec>& specs, L
 }
 
 void JoinedDevice::forward(bool training) {
-  ForwardArguments a{.x = x.data(), .y = y.data(), .saved = bytes(saved_), .workspace = bytes(workspace_)};
+  ForwardArguments a{
+      .inputs = {x.data(), x2.data()}, .y = y.data(), .saved = bytes(saved_), .workspace = bytes(workspace_)};
   a.active = active_;
-  a.x2 = x2.data();
   a.statistics = statistics.front().data();
   a.training = training;
-  for (std::size_t p = 0; p < parameters.size(); ++p) a.parameters.at(p) = parameters[p].data();
+  const auto values = pointers<const float*>(parameters);
+  a.parameters = ArgumentList<const float*>(std::span<const float* const>(values));
   op_->forward(a);
 }
 
 void JoinedDevice::backward(bool add) {
-  BackwardArguments a{.x = x.data(), .y = y.data(), .dy = dy.data(), .dx = dx.data()};
+  BackwardArguments a{
+      .inputs = {x.data(), x2.data()}, .y = y.data(), .dy = dy.data(), .input_gradients = {dx.data(), dx2.data()}};
   a.add_to_dx = add;
-  a.x2 = x2.data();
-  a.dx2 = dx2.data();
   a.saved = bytes(saved_);
   a.workspace = bytes(workspace_);
   a.active = active_;
-  for (std::size_t p = 0; p < parameters.size(); ++p) {
-    a.parameters.at(p) = parameters[p].data();
-    a.parameter_gradients.at(p) = gradients[p].data();
-  }
+  const auto values = pointers<const float*>(parameters);
+  const auto results = pointers<float*>(gradients);
+  a.parameters = ArgumentList<const float*>(std::span<const float* const>(values));
+  a.parameter_gradients = ArgumentList<float*>(std::span<float* const>(results));
   op_->backward(a);
 }
 

@@ -58,34 +58,36 @@ class Pass {
 
   // Kernels started.
   std::int64_t forward() {
-    ForwardArguments a{.x = x_.data(), .y = y_.data(), .saved = bytes(saved_), .workspace = bytes(workspace_)};
+    ForwardArguments a{
+        .inputs = {x_.data(), x2_.data()}, .y = y_.data(), .saved = bytes(saved_), .workspace = bytes(workspace_)};
     a.active = batch_;
-    a.x2 = x2_.data();
     a.statistics = statistics_.data();
     if (op_.traits().packed_form) {
       a.packed = bytes(packed_);
       backend_.math().convert_weights(packing(parameters_[0], packed_), PackingDirection::pack);
     }
-    for (std::size_t p = 0; p < parameters_.size(); ++p) a.parameters.at(p) = parameters_[p].data();
+    const auto values = pointers<const float*>(parameters_);
+    a.parameters = ArgumentList<const float*>(std::span<const float* const>(values));
     const std::int64_t before = started();
     op_.forward(a);
     return started() - before;
   }
   std::int64_t backward() {
-    BackwardArguments a{.x = x_.data(), .y = y_.data(), .dy = dy_.data(), .dx = dx_.data()};
+    BackwardArguments a{.inputs = {x_.data(), x2_.data()},
+                        .y = y_.data(),
+                        .dy = dy_.data(),
+                        .input_gradients = {dx_.data(), dx2_.data()}};
     a.saved = bytes(saved_);
     a.workspace = bytes(workspace_);
     a.active = batch_;
-    a.x2 = x2_.data();
-    a.dx2 = dx2_.data();
     if (op_.traits().packed_form) {
       a.packed = bytes(packed_);
       if (op_.traits().packed_form->packs_gradient()) a.packed_gradient = bytes(packed_gradient_);
     }
-    for (std::size_t p = 0; p < parameters_.size(); ++p) {
-      a.parameters.at(p) = parameters_[p].data();
-      a.parameter_gradients.at(p) = gradients_[p].data();
-    }
+    const auto values = pointers<const float*>(parameters_);
+    const auto results = pointers<float*>(gradients_);
+    a.parameters = ArgumentList<const float*>(std::span<const float* const>(values));
+    a.parameter_gradients = ArgumentList<float*>(std::span<float* const>(results));
     const std::int64_t before = started();
     op_.backward(a);
     return started() - before;

@@ -85,7 +85,7 @@ Inputs inputs_for(const OpSpec& spec, bool has_bf16) {
             .parameters = {exact_values(parameter_elements(spec, 0)), exact_biases(parameter_elements(spec, 1)),
                            exact_biases(parameter_elements(spec, 2))}};
   if (inputs_of(spec) == 2) {
-    in.x2 = exact_values(batch_of(spec) * second_input_of(spec).elements(), most_sixteenths(spec));
+    in.x2 = exact_values(batch_of(spec) * input_of(spec, 1).elements(), most_sixteenths(spec));
   }
   if (const auto* norm = std::get_if<BatchNormSpec>(&spec)) {
     if (!has_bf16) move_channels(*norm, in.x);
@@ -269,10 +269,10 @@ class Run {
   Run(const OpCheck& check, const Inputs& in)
       : check_(check),
         x(check.backend, batch(), input_of(check.spec), check.x_layout),
-        x2(check.backend, second() ? batch() : 0, second_input_of(check.spec), check.x_layout),
+        x2(check.backend, second() ? batch() : 0, input_of(check.spec, 1), check.x_layout),
         y(check.backend, batch(), output_of(check.spec), check.y_layout),
         dx(check.backend, batch(), input_of(check.spec), check.x_layout),
-        dx2(check.backend, second() ? batch() : 0, second_input_of(check.spec), check.x_layout),
+        dx2(check.backend, second() ? batch() : 0, input_of(check.spec, 1), check.x_layout),
         dy(check.backend, batch(), output_of(check.spec), check.y_layout),
         values(check.backend, in.parameters),
         gradients(check.backend, {Values(in.parameters.weight.size()), Values(in.parameters.bias.size()),
@@ -299,13 +299,12 @@ class Run {
 
   void forward(bool training, Activations result) {
     const Garbage workspace(check_.backend, check_.op.traits().workspace_bytes);
-    check_.op.forward({.x = x.data(),
+    check_.op.forward({.inputs = inputs(),
                        .y = result,
                        .parameters = parameters(),
                        .saved = saved_.data(),
                        .workspace = workspace.data(),
                        .active = check_.active,
-                       .x2 = second() ? x2.data() : nullptr,
                        .statistics = statistics.data(),
                        .keys = training ? keys_.data() : nullptr,
                        .training = training});
@@ -314,20 +313,18 @@ class Run {
   // Tensors that the operator claims not to read hold garbage.
   void backward(Activations gradient, bool add = false) {
     const Garbage workspace(check_.backend, check_.op.traits().workspace_bytes);
-    if (!check_.op.traits().backward_reads_x) x.fill(kGarbage);
+    if (!check_.op.traits().reads_input(0)) x.fill(kGarbage);
     if (!check_.op.traits().backward_reads_y) y.fill(kGarbage);
-    if (!check_.op.traits().backward_reads_x2) x2.fill(kGarbage);
-    check_.op.backward({.x = x.data(),
+    if (!check_.op.traits().reads_input(1)) x2.fill(kGarbage);
+    check_.op.backward({.inputs = inputs(),
                         .y = y.data(),
                         .dy = dy.data(),
-                        .dx = gradient,
+                        .input_gradients = {gradient, second() ? dx2.data() : nullptr},
                         .parameters = parameters(),
                         .parameter_gradients = {gradients.at(0), gradients.at(1), gradients.at(2)},
                         .saved = saved_.data(),
                         .workspace = workspace.data(),
                         .active = check_.active,
-                        .x2 = second() ? x2.data() : nullptr,
-                        .dx2 = second() ? dx2.data() : nullptr,
                         .add_to_dx = add,
                         .keys = keys_.data()});
   }
@@ -336,7 +333,8 @@ class Run {
   static constexpr float kGarbage = 3.5;
 
   std::int64_t batch() const { return batch_of(check_.spec); }
-  std::array<const float*, kMaxParameters> parameters() const { return {values.at(0), values.at(1), values.at(2)}; }
+  ArgumentList<ConstActivations> inputs() const { return {x.data(), second() ? x2.data() : nullptr}; }
+  ArgumentList<const float*> parameters() const { return {values.at(0), values.at(1), values.at(2)}; }
 
   const OpCheck& check_;
 

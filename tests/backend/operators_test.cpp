@@ -221,11 +221,11 @@ void check_repeatable(Backend& backend, const ConvSpec& spec) {
     const Memory saved = backend.memory().allocate(op->traits().saved_bytes, "a test's values");
     const Memory workspace = backend.memory().allocate(op->traits().workspace_bytes, "a test's values");
     const auto results = [&] {
-      op->forward({x.data(), y.data(), {w.data(), b.data()}, saved.data(), workspace.data(), spec.batch});
-      op->backward({x.data(),
+      op->forward({{x.data()}, y.data(), {w.data(), b.data()}, saved.data(), workspace.data(), spec.batch});
+      op->backward({{x.data()},
                     y.data(),
                     dy.data(),
-                    dx.data(),
+                    {dx.data()},
                     {w.data(), b.data()},
                     {dw.data(), db.data()},
                     saved.data(),

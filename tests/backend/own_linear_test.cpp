@@ -73,7 +73,7 @@ void check_loss(const LossProblem& problem, Precision precision) {
   LossCall loss{{s.batch, s.outputs, Layout::plain, problem.smoothing},
                 {y.data(), first.data(), problem.active, gradient.data(), 0.25F, results.data(), results.data() + 1,
                  problem.mixed ? second.data() : nullptr, problem.mixed ? weight_of_first.data() : nullptr}};
-  ForwardArguments a{.x = x.data(), .y = y.data(), .parameters = {weights.data(), bias.data()}};
+  ForwardArguments a{.inputs = {x.data()}, .y = y.data(), .parameters = {weights.data(), bias.data()}};
   a.saved = bytes(saved);
   a.workspace = bytes(workspace);
   a.active = problem.active;

@@ -334,7 +334,7 @@ Gradients multiply_backward(const ProductSpec& s, const Inputs& in, const Values
 // For each element of the output, the index of its source among the elements of x, followed by those of x2.
 std::vector<std::size_t> sources(const ConcatSpec& s) {
   std::vector<std::size_t> places;
-  const std::int64_t second = s.second_input().elements();
+  const std::int64_t second = s.further_input(1).elements();
   for (std::int64_t n = 0; n < s.batch; ++n) {
     for (std::int64_t i = 0; i < s.input.elements(); ++i) places.push_back(at(n * s.input.elements() + i));
     for (std::int64_t i = 0; i < second; ++i) places.push_back(at(s.batch * s.input.elements() + n * second + i));

@@ -93,7 +93,7 @@ Inputs inputs_for(const OpSpec& spec) {
   for (std::size_t i = in.statistics.size() / 2; i < in.statistics.size(); ++i) {
     in.statistics[i] = 0.1 + std::abs(in.statistics[i]);
   }
-  if (inputs_of(spec) == 2) in.x2 = random_values(batch_of(spec) * second_input_of(spec).elements());
+  if (inputs_of(spec) == 2) in.x2 = random_values(batch_of(spec) * input_of(spec, 1).elements());
   for (std::int64_t n = 0; n < batch_of(spec); ++n) in.keys.push_back(generator()());
   return in;
 }

@@ -105,7 +105,7 @@ Shard run_shard(Backend& backend, const Problem& p, const LinearSpec& spec, std:
   const std::byte garbage{0x7F};
   const DeviceArray<std::byte> saved(backend, std::vector<std::byte>(op->traits().saved_bytes + 1, garbage));
   DeviceArray<std::byte> workspace(backend, std::vector<std::byte>(op->traits().workspace_bytes + 1, garbage));
-  op->forward({.x = x.data(),
+  op->forward({.inputs = {x.data()},
                .y = y.data(),
                .parameters = {weight.data(), spec.bias ? bias.data() : nullptr},
                .saved = saved.data(),
@@ -113,10 +113,10 @@ Shard run_shard(Backend& backend, const Problem& p, const LinearSpec& spec, std:
                .active = active,
                .exchange = exchange});
   workspace.set(std::vector<std::byte>(op->traits().workspace_bytes + 1, garbage));
-  op->backward({.x = x.data(),
+  op->backward({.inputs = {x.data()},
                 .y = y.data(),
                 .dy = dy.data(),
-                .dx = dx.data(),
+                .input_gradients = {dx.data()},
                 .parameters = {weight.data(), spec.bias ? bias.data() : nullptr},
                 .parameter_gradients = {weight_gradient.data(), spec.bias ? bias_gradient.data() : nullptr},
                 .saved = saved.data(),

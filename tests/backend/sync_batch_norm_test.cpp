@@ -108,26 +108,23 @@ Shard run_shard(Backend& backend, const Problem& p, Layout layout, std::int64_t 
   const DeviceArray<std::byte> saved(backend, std::vector<std::byte>(op->traits().saved_bytes + 1));
   const DeviceArray<std::byte> workspace(backend,
                                          std::vector<std::byte>(op->traits().workspace_bytes + 1, std::byte{0x7F}));
-  op->forward({.x = x.data(),
+  op->forward({.inputs = {x.data(), s.add ? x2.data() : nullptr},
                .y = y.data(),
                .parameters = {weight.data(), bias.data()},
                .saved = saved.data(),
                .workspace = workspace.data(),
                .active = active,
-               .x2 = s.add ? x2.data() : nullptr,
                .statistics = statistics.data(),
                .sums = &sums});
-  op->backward({.x = x.data(),
+  op->backward({.inputs = {x.data(), s.add ? x2.data() : nullptr},
                 .y = y.data(),
                 .dy = dy.data(),
-                .dx = dx.data(),
+                .input_gradients = {dx.data(), s.add ? dx2.data() : nullptr},
                 .parameters = {weight.data(), bias.data()},
                 .parameter_gradients = {weight_gradient.data(), bias_gradient.data()},
                 .saved = saved.data(),
                 .workspace = workspace.data(),
                 .active = active,
-                .x2 = s.add ? x2.data() : nullptr,
-                .dx2 = s.add ? dx2.data() : nullptr,
                 .sums = &sums});
   const auto doubles = [](const std::vector<float>& values) { return Values(values.begin(), values.end()); };
   EXPECT_TRUE(dx.zero_from(active));

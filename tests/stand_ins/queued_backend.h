@@ -165,13 +165,37 @@ class LazyOps final : public OpsInFront {
     LazyOp(LazyQueue& queue, std::shared_ptr<Op> op) : queue_(queue), op_(std::move(op)) {}
     OpTraits traits() const override { return op_->traits(); }
     void forward(const ForwardArguments& arguments) override {
-      queue_.enqueue([op = op_, arguments] { op->forward(arguments); });
+      queue_.enqueue([op = op_, later = arguments, inputs = Kept(arguments.inputs),
+                      parameters = Kept(arguments.parameters)]() mutable {
+        later.inputs = inputs.list();
+        later.parameters = parameters.list();
+        op->forward(later);
+      });
     }
     void backward(const BackwardArguments& arguments) override {
-      queue_.enqueue([op = op_, arguments] { op->backward(arguments); });
+      queue_.enqueue([op = op_, later = arguments, inputs = Kept(arguments.inputs),
+                      input_gradients = Kept(arguments.input_gradients), parameters = Kept(arguments.parameters),
+                      parameter_gradients = Kept(arguments.parameter_gradients)]() mutable {
+        later.inputs = inputs.list();
+        later.input_gradients = input_gradients.list();
+        later.parameters = parameters.list();
+        later.parameter_gradients = parameter_gradients.list();
+        op->backward(later);
+      });
     }
 
    private:
+    // The caller's memory of a list may be reused before the work runs.
+    template <class T>
+    class Kept {
+     public:
+      explicit Kept(const ArgumentList<T>& list) : all_(list.begin(), list.end()) {}
+      ArgumentList<T> list() const { return ArgumentList<T>(std::span<const T>(all_)); }
+
+     private:
+      std::vector<T> all_;
+    };
+
     LazyQueue& queue_;
     std::shared_ptr<Op> op_;
   };

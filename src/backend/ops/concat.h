@@ -19,7 +19,7 @@ struct ConcatSpec {
   std::int64_t second_channels = 0;
 
   constexpr int inputs() const { return 2; }
-  constexpr Shape second_input() const { return {second_channels, input.height, input.width}; }
+  constexpr Shape further_input(std::size_t /*which*/) const { return {second_channels, input.height, input.width}; }
   constexpr Shape output() const { return {input.channels + second_channels, input.height, input.width}; }
   // The shapes of x and y say all.
   void describe(Description& /*text*/) const {}

@@ -19,7 +19,7 @@ struct ProductSpec {
   bool per_channel = false;
 
   constexpr int inputs() const { return 2; }
-  constexpr Shape second_input() const { return per_channel ? Shape{shape.channels} : shape; }
+  constexpr Shape further_input(std::size_t /*which*/) const { return per_channel ? Shape{shape.channels} : shape; }
   void describe(Description& text) const { text.add("per_channel", per_channel); }
   bool operator==(const ProductSpec&) const = default;
 };

@@ -64,31 +64,26 @@ void fill(void* values, std::int64_t count, std::span<const std::byte> pattern) 
 }  // namespace
 
 Trial::Trial(std::span<const OpSpec> specs, Layout x, Layout y, Element element) {
-  const OpSpec& spec = specs.front();
-  const std::int64_t batch = batch_of(spec);
-  const std::int64_t in = stored_elements(batch, input_of(spec), x);
+  const std::int64_t batch = batch_of(specs.front());
   const std::int64_t out = stored_elements(batch, output_of(specs.back()), y);
-  const std::int64_t second = inputs_of(spec) == 2 ? stored_elements(batch, second_input_of(spec), x) : 0;
   Workspace space;
   const auto floats = [&](std::int64_t count) { return Values{space.add<float>(count), count}; };
-  const Values data = floats(in);
-  const Values data2 = floats(second);
+  std::vector<Values> inputs;
+  std::vector<Values> input_gradients;
+  for (const Shape& shape : input_shapes(specs)) {
+    inputs.push_back(floats(stored_elements(batch, shape, x)));
+    input_gradients.push_back(floats(inputs.back().count));
+  }
   const Values result = floats(out);
-  const Values dx = floats(in);
-  const Values dx2 = floats(second);
   const Values dy = floats(out);
   std::vector<Values> parameters;
   std::vector<Values> gradients;
-  std::int64_t statistic_count = 0;
-  for (const OpSpec& each : specs) {
-    statistic_count += statistic_elements(each);
-    for (std::size_t which = 0; which < kMaxParameters; ++which) {
-      const std::int64_t count = parameter_elements(each, which);
-      if (count == 0) continue;
-      parameters.push_back(floats(count));
-      gradients.push_back(floats(count));
-    }
+  for (const std::int64_t count : parameter_sizes(specs)) {
+    parameters.push_back(floats(count));
+    gradients.push_back(floats(count));
   }
+  std::int64_t statistic_count = 0;
+  for (const OpSpec& each : specs) statistic_count += statistic_elements(each);
   const Values statistics = floats(statistic_count);
   const auto keys = space.add<std::uint64_t>(batch);
   memory_ = allocate_on_host(space.bytes(), "the timing of kernels");
@@ -101,25 +96,32 @@ Trial::Trial(std::span<const OpSpec> specs, Layout x, Layout y, Element element)
   const auto values_at = [&](const Values& values) { return Activations(at(values), element); };
   std::vector<std::byte> activations(kPattern * bytes_of(element));
   for (std::size_t i = 0; i < pattern.size(); ++i) set_value(activations.data(), element, i, pattern[i]);
-  for (const Values& values : {data, data2, dy}) fill(at(values), values.count, activations);
-  forward_ = {.x = values_at(data),
+  for (const Values& values : inputs) fill(at(values), values.count, activations);
+  fill(at(dy), dy.count, activations);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    inputs_.push_back(values_at(inputs[i]));
+    input_gradients_.push_back(values_at(input_gradients[i]));
+  }
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    parameters_.push_back(at(parameters[p]));
+    gradients_.push_back(at(gradients[p]));
+  }
+  const ArgumentList<ConstActivations> all_inputs{std::span<const ConstActivations>(inputs_)};
+  const ArgumentList<const float*> all_parameters{std::span<const float* const>(parameters_)};
+  forward_ = {.inputs = all_inputs,
               .y = values_at(result),
+              .parameters = all_parameters,
               .active = batch,
-              .x2 = values_at(data2),
               .statistics = at(statistics),
               .keys = keys.in(memory_.data())};
-  backward_ = {.x = values_at(data),
+  backward_ = {.inputs = all_inputs,
                .y = values_at(result),
                .dy = values_at(dy),
-               .dx = values_at(dx),
+               .input_gradients = ArgumentList<Activations>(std::span<const Activations>(input_gradients_)),
+               .parameters = all_parameters,
+               .parameter_gradients = ArgumentList<float*>(std::span<float* const>(gradients_)),
                .active = batch,
-               .x2 = values_at(data2),
-               .dx2 = values_at(dx2),
                .keys = keys.in(memory_.data())};
-  for (std::size_t p = 0; p < parameters.size(); ++p) {
-    forward_.parameters.at(p) = backward_.parameters.at(p) = at(parameters[p]);
-    backward_.parameter_gradients.at(p) = at(gradients[p]);
-  }
 }
 
 void Trial::prepare(const Op& op) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <span>
+#include <vector>
 
 #include "backend/memory.h"
 #include "backend/op.h"
@@ -37,6 +38,10 @@ class Trial {
   Memory saved_;            // as large as the largest candidate's
   Memory workspace_;        // likewise
   bool has_saved_ = false;  // by a forward pass
+  std::vector<ConstActivations> inputs_;
+  std::vector<Activations> input_gradients_;
+  std::vector<const float*> parameters_;
+  std::vector<float*> gradients_;
   ForwardArguments forward_;
   BackwardArguments backward_;
 };

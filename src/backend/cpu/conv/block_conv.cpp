@@ -34,7 +34,7 @@ Activations later(Activations from, std::int64_t elements) {
 ForwardArguments part_of(const ForwardArguments& a, const ConvSpec& spec, std::int64_t first, std::int64_t count) {
   const std::int64_t y = first * kLanes * spec.output().elements();
   ForwardArguments part = a;
-  part.x = later(a.x, first * kLanes * spec.input.elements());
+  part.inputs = {later(a.x(), first * kLanes * spec.input.elements())};
   part.y = later(a.y, y);
   part.saved = masks_of(a.saved, y);
   part.active = active_in(a.active, first, count);
@@ -45,10 +45,10 @@ BackwardArguments part_of(const BackwardArguments& a, const ConvSpec& spec, std:
   const std::int64_t x = first * kLanes * spec.input.elements();
   const std::int64_t y = first * kLanes * spec.output().elements();
   BackwardArguments part = a;
-  part.x = later(a.x, x);
+  part.inputs = {later(a.x(), x)};
   part.y = later(a.y, y);
   part.dy = later(a.dy, y);
-  part.dx = later(a.dx, x);
+  part.input_gradients = {later(a.dx(), x)};
   part.saved = masks_of(a.saved, y);
   part.active = active_in(a.active, first, count);
   return part;
@@ -58,7 +58,7 @@ OpTraits BlockConv::traits() const {
   const auto results = static_cast<std::size_t>(sample_blocks(spec_.batch) * spec_.output().elements());
   return {.saved_bytes = spec_.average_pool ? results * 4 * sizeof(std::uint16_t) : 0,
           .workspace_bytes = workspace_bytes_,
-          .backward_reads_x = true,
+          .backward_reads_inputs = {0},
           .backward_reads_y = spec_.relu && !spec_.average_pool};
 }
 
@@ -82,10 +82,10 @@ void BlockConv::backward(const BackwardArguments& a) {
     backward_part(part_of(a, spec_, first, count), first == 0, first + count == blocks);
   }
   if (!spec_.input_gradient) return;
-  if (a.dx.element() == Element::bf16) {
-    clear_rest(a.dx.bf16(), a.active, spec_.batch, spec_.input, Layout::lanes16);
+  if (a.dx().element() == Element::bf16) {
+    clear_rest(a.dx().bf16(), a.active, spec_.batch, spec_.input, Layout::lanes16);
   } else {
-    clear_rest(a.dx.fp32(), a.active, spec_.batch, spec_.input, Layout::lanes16);
+    clear_rest(a.dx().fp32(), a.active, spec_.batch, spec_.input, Layout::lanes16);
   }
 }
 

@@ -54,7 +54,7 @@ class LanesConv final : public BlockConv {
     ConvBlocks blocks = blocks_of(a.active, a.parameters[0], a.workspace);
     if (spec_.bias) blocks.bias = a.parameters[1];
     if (spec_.average_pool) blocks.mask = static_cast<std::uint16_t*>(static_cast<void*>(a.saved));
-    forward_->run(a.x, a.y, blocks);
+    forward_->run(a.x(), a.y, blocks);
   }
 
   void begin_backward(const BackwardArguments& a) override {
@@ -66,10 +66,10 @@ class LanesConv final : public BlockConv {
     const GradientBlocks weights{data.count, is_first, is_last, a.parameter_gradients[0], memory_.in(a.workspace)};
     const Value* dpre = open_gradient(a, data.count);
     if (both_ != nullptr) {
-      both_->add_both(a.x, dpre, weights, a.dx, data);
+      both_->add_both(a.x(), dpre, weights, a.dx(), data);
     } else {
-      if (data_ != nullptr) data_->run(dpre, a.dx, data);
-      weights_->add(a.x, dpre, weights);
+      if (data_ != nullptr) data_->run(dpre, a.dx(), data);
+      weights_->add(a.x(), dpre, weights);
     }
     if (spec_.bias) bias_gradient(a, dpre, data.count, is_first);
   }

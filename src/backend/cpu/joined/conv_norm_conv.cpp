@@ -43,7 +43,7 @@ class ConvNormConv final : public Op {
   }
 
   OpTraits traits() const override {
-    return {.saved_bytes = saved_.bytes(), .workspace_bytes = workspace_.bytes(), .backward_reads_x = true};
+    return {.saved_bytes = saved_.bytes(), .workspace_bytes = workspace_.bytes(), .backward_reads_inputs = {0}};
   }
 
   void forward(const ForwardArguments& a) override {
@@ -61,15 +61,15 @@ class ConvNormConv final : public Op {
     });
     find_normalisers(a);
     ForwardArguments back = a;
-    back.x = nullptr;
+    back.inputs = {};
     back.saved = nullptr;
     back.workspace = inner_.in(a.workspace);
-    move_parameters(back.parameters);
+    back.parameters = a.parameters.from(second_place());
     second_->begin_forward(back);
     each_part(a.active, second_->forward_blocks(), [&](std::int64_t begin, std::int64_t count) {
       normalise(a.parameters, a.saved, begin, count, part_.in(a.workspace));
       ForwardArguments part = part_of(back, second_->spec(), begin, count);
-      part.x = part_.in(a.workspace);
+      part.inputs = {part_.in(a.workspace)};
       second_->forward_part(part);
     });
   }
@@ -79,16 +79,16 @@ class ConvNormConv final : public Op {
     for (std::int64_t c = 0; c < channels_; ++c) {
       const Normaliser& n = normalisers_.in(a.saved)[c];
       const NormSums& sums = sums_.in(a.workspace)[c];
-      a.parameter_gradients.at(norm_place_)[c] = NormArithmetic::weight_gradient(n, sums);
-      a.parameter_gradients.at(norm_place_ + 1)[c] = NormArithmetic::bias_gradient(sums);
-      slopes_.in(a.workspace)[c] = NormArithmetic::slope(n, sums, count_of(a.active), a.parameters.at(norm_place_)[c]);
+      a.parameter_gradients[norm_place_][c] = NormArithmetic::weight_gradient(n, sums);
+      a.parameter_gradients[norm_place_ + 1][c] = NormArithmetic::bias_gradient(sums);
+      slopes_.in(a.workspace)[c] = NormArithmetic::slope(n, sums, count_of(a.active), a.parameters[norm_place_][c]);
     }
     backward_first(a);
   }
 
  private:
   using Gradient = typename RowNorm<Value>::Backward;
-  using Parameters = std::array<const float*, kMaxParameters>;
+  using Parameters = ArgumentList<const float*>;
 
   // The values of a block of what lies between the convolutions, and of one of its channels.
   std::int64_t block() const { return channels_ * row_.size(); }
@@ -102,11 +102,8 @@ class ConvNormConv final : public Op {
     for (std::int64_t begin = 0; begin < blocks; begin += together) f(begin, std::min(together, blocks - begin));
   }
 
-  // Moves those of the second convolution to the front.
-  template <class Pointers>
-  void move_parameters(Pointers& all) const {
-    std::move(all.begin() + static_cast<std::ptrdiff_t>(norm_place_) + 2, all.end(), all.begin());
-  }
+  // The place of the second convolution's parameters.
+  std::size_t second_place() const { return norm_place_ + 2; }
 
   void clear_sums(std::byte* workspace) const { std::fill_n(sums_.in(workspace), channels_, NormSums{}); }
 
@@ -131,7 +128,7 @@ class ConvNormConv final : public Op {
   }
 
   NormLine line(const Parameters& parameters, std::int64_t c, const Normaliser& n) const {
-    return NormArithmetic::line(n, parameters.at(norm_place_)[c], parameters.at(norm_place_ + 1)[c]);
+    return NormArithmetic::line(n, parameters[norm_place_][c], parameters[norm_place_ + 1][c]);
   }
 
   void normalise(const Parameters& parameters, std::byte* saved, std::int64_t begin, std::int64_t count,
@@ -160,19 +157,19 @@ class ConvNormConv final : public Op {
   // Leaves the gradient of the normalised values, and the sums of it.
   void backward_second(const BackwardArguments& a) const {
     BackwardArguments back = a;
-    back.x = nullptr;
-    back.dx = gradient_.in(a.workspace);
+    back.inputs = {};
+    back.input_gradients = {gradient_.in(a.workspace)};
     back.saved = nullptr;
     back.workspace = inner_.in(a.workspace);
-    move_parameters(back.parameters);
-    move_parameters(back.parameter_gradients);
+    back.parameters = a.parameters.from(second_place());
+    back.parameter_gradients = a.parameter_gradients.from(second_place());
     clear_sums(a.workspace);
     if (a.active == 0) second_->clear_gradients(back);
     second_->begin_backward(back);
     each_part(a.active, second_->backward_blocks(), [&](std::int64_t begin, std::int64_t count) {
       normalise(a.parameters, a.saved, begin, count, part_.in(a.workspace));
       BackwardArguments part = part_of(back, second_->spec(), begin, count);
-      part.x = part_.in(a.workspace);
+      part.inputs = {part_.in(a.workspace)};
       second_->backward_part(part, begin == 0, begin + count == sample_blocks(a.active));
       add_products(a, begin, part.active);
     });
@@ -216,7 +213,7 @@ class ConvNormConv final : public Op {
       first_->backward_part(part, begin == 0, begin + count == sample_blocks(a.active));
     });
     const ConvSpec& spec = first_->spec();
-    if (spec.input_gradient) clear_rest(values<Value>(a.dx), a.active, spec.batch, spec.input, Layout::lanes16);
+    if (spec.input_gradient) clear_rest(values<Value>(a.dx()), a.active, spec.batch, spec.input, Layout::lanes16);
   }
 
   std::unique_ptr<BlockConv> first_, second_;

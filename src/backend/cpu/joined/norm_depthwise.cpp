@@ -38,7 +38,7 @@ class NormDepthwise final : public Op {
   OpTraits traits() const override {
     return {.saved_bytes = static_cast<std::size_t>(2 * channels()) * sizeof(Normaliser),
             .workspace_bytes = workspace_.bytes(),
-            .backward_reads_x = true};
+            .backward_reads_inputs = {0}};
   }
 
   void forward(const ForwardArguments& a) override {
@@ -51,7 +51,7 @@ class NormDepthwise final : public Op {
     const float* factors = planes_.factors(a.parameters[kWeight], a.workspace);
 #pragma omp parallel for schedule(static) num_threads(threads_)
     for (std::int64_t c = 0; c < channels(); ++c) backward_channel(a, c, factors);
-    clear_rest(values<Value>(a.dx), a.active, conv_.batch, conv_.input, Layout::lanes16);
+    clear_rest(values<Value>(a.dx()), a.active, conv_.batch, conv_.input, Layout::lanes16);
   }
 
  private:
@@ -118,7 +118,7 @@ class NormDepthwise final : public Op {
   }
 
   void forward_channel(const ForwardArguments& a, std::int64_t c, const float* factors) const {
-    const auto x = channel<const Value>(a.x, c, before_.size());
+    const auto x = channel<const Value>(a.x(), c, before_.size());
     const auto y = channel<Value>(a.y, c, after_.size());
     float* const moving = a.statistics;
     float* const moving_after = moving + 2 * channels();
@@ -158,8 +158,8 @@ class NormDepthwise final : public Op {
   }
 
   void backward_channel(const BackwardArguments& a, std::int64_t c, const float* factors) const {
-    const auto x = channel<const Value>(a.x, c, before_.size());
-    const auto dx = channel<Value>(a.dx, c, before_.size());
+    const auto x = channel<const Value>(a.x(), c, before_.size());
+    const auto dx = channel<Value>(a.dx(), c, before_.size());
     Value* const band_x = normalised(a.workspace);
     const ChannelRows<Value> between{convolved(a.workspace), after_.size()};
     const Normaliser first = saved_before(a.saved)[c];

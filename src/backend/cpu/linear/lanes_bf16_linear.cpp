@@ -134,13 +134,13 @@ class LanesBf16Linear final : public Op {
   }
 
   OpTraits traits() const override {
-    return {.workspace_bytes = workspace_bytes_, .backward_reads_x = true, .backward_reads_y = spec_.relu};
+    return {.workspace_bytes = workspace_bytes_, .backward_reads_inputs = {0}, .backward_reads_y = spec_.relu};
   }
 
   void forward(const ForwardArguments& a) override {
     const Bf16* weights = rounded_weights(a.parameters[0], a.workspace);
     const auto pack = [&](int tile, float* packed) { pack_forward(pixel_, weights, tile, packed); };
-    forward_.run(a.x.bf16(), sample_blocks(a.active), spec_.bias ? a.parameters[1] : nullptr, spec_.relu, a.y.bf16(),
+    forward_.run(a.x().bf16(), sample_blocks(a.active), spec_.bias ? a.parameters[1] : nullptr, spec_.relu, a.y.bf16(),
                  threads_, pack, packed_.in(a.workspace), images_.in(a.workspace));
   }
 
@@ -152,9 +152,9 @@ class LanesBf16Linear final : public Op {
     if (!spec_.input_gradient) return;
     const Bf16* weights = rounded_weights(a.parameters[0], a.workspace);
     const auto pack = [&](int tile, float* packed) { pack_data(conv_, phases_[0], weights, tile, packed); };
-    data_.run(dpre, blocks, nullptr, false, a.dx.bf16(), threads_, pack, packed_.in(a.workspace),
+    data_.run(dpre, blocks, nullptr, false, a.dx().bf16(), threads_, pack, packed_.in(a.workspace),
               images_.in(a.workspace));
-    clear_rest(a.dx.bf16(), a.active, spec_.batch, {spec_.inputs, 1, 1}, Layout::lanes16);
+    clear_rest(a.dx().bf16(), a.active, spec_.batch, {spec_.inputs, 1, 1}, Layout::lanes16);
   }
 
  private:
@@ -197,7 +197,7 @@ class LanesBf16Linear final : public Op {
     const int vectors = outer_vector_tiles(pixel_, outer_);
     for (std::int64_t first = 0; first < blocks; first += piece_) {
       const std::int64_t count = std::min(piece_, blocks - first);
-      const Bf16* x = a.x.bf16() + first * kLanes * spec_.inputs;
+      const Bf16* x = a.x().bf16() + first * kLanes * spec_.inputs;
 #pragma omp parallel for schedule(static) num_threads(threads_)
       for (std::int64_t b = 0; b < count; ++b) {
         copy_band_outer(pixel_, band, x + b * kLanes * spec_.inputs, width_, images + b * size);

@@ -23,14 +23,14 @@ class LanesLinear final : public Op {
   }
 
   OpTraits traits() const override {
-    return {.workspace_bytes = workspace_bytes_, .backward_reads_x = true, .backward_reads_y = spec_.relu};
+    return {.workspace_bytes = workspace_bytes_, .backward_reads_inputs = {0}, .backward_reads_y = spec_.relu};
   }
 
   void forward(const ForwardArguments& a) override {
     const lanes::LinearShape shape = shape_for(a.active);
 #pragma omp parallel for schedule(static)
     for (int tile = 0; tile < tiles(spec_.outputs); ++tile) {
-      kernels_.forward(shape, a.x.fp32(), a.parameters[0], a.parameters[1], spec_.relu, a.y.fp32(), tile);
+      kernels_.forward(shape, a.x().fp32(), a.parameters[0], a.parameters[1], spec_.relu, a.y.fp32(), tile);
     }
   }
 
@@ -48,15 +48,15 @@ class LanesLinear final : public Op {
     }
 #pragma omp parallel for schedule(static)
     for (int tile = 0; tile < tiles(spec_.outputs); ++tile) {
-      kernels_.weights(shape, a.x.fp32(), dpre, a.parameter_gradients[0], tile);
+      kernels_.weights(shape, a.x().fp32(), dpre, a.parameter_gradients[0], tile);
     }
     if (spec_.bias) bias_gradient(shape, dpre, a.parameter_gradients[1]);
     if (!spec_.input_gradient) return;
 #pragma omp parallel for schedule(static)
     for (int tile = 0; tile < tiles(spec_.inputs); ++tile) {
-      kernels_.data(shape, dpre, a.parameters[0], a.dx.fp32(), tile);
+      kernels_.data(shape, dpre, a.parameters[0], a.dx().fp32(), tile);
     }
-    clear_rest(a.dx.fp32(), a.active, spec_.batch, {spec_.inputs, 1, 1}, Layout::lanes16);
+    clear_rest(a.dx().fp32(), a.active, spec_.batch, {spec_.inputs, 1, 1}, Layout::lanes16);
   }
 
  private:

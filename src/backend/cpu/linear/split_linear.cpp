@@ -54,7 +54,7 @@ class SplitLinear final : public Op {
   OpTraits traits() const override {
     return {.saved_bytes = saved_bytes_,
             .workspace_bytes = layout_.bytes(),
-            .backward_reads_x = true,
+            .backward_reads_inputs = {0},
             .backward_reads_y = spec_.relu};
   }
 
@@ -69,11 +69,11 @@ class SplitLinear final : public Op {
     float* of_part = of_part_.in(a.workspace);
     float* by_part = by_part_.in(a.workspace);
     const std::int64_t inputs = spec_.inputs;
-    for (std::size_t p = 0; p < parts_; ++p) out_[p] = floats(a.x.fp32(), a.active * inputs);
+    for (std::size_t p = 0; p < parts_; ++p) out_[p] = floats(a.x().fp32(), a.active * inputs);
     receive_rows(*a.exchange, all_x, inputs);
     a.exchange->move(out_, in_);
     clear_from(all_x, all_samples(*a.exchange), inputs);
-    part_->forward({.x = static_cast<const float*>(all_x),
+    part_->forward({.inputs = {static_cast<const float*>(all_x)},
                     .y = of_part,
                     .parameters = parameters_of(*a.exchange, a.parameters),
                     .workspace = inner_.in(a.workspace),
@@ -102,24 +102,23 @@ class SplitLinear final : public Op {
     a.exchange->move(out_, in_);
     clear_from(of_part, samples, own_);
     float* all_dx = all_dx_.in(a.workspace);
-    BackwardArguments part{.x = static_cast<const float*>(all_x_.in(a.saved)),
+    const auto first = static_cast<std::int64_t>(a.exchange->part) * own_;
+    BackwardArguments part{.inputs = {static_cast<const float*>(all_x_.in(a.saved))},
                            .dy = static_cast<const float*>(of_part),
-                           .dx = all_dx,
+                           .input_gradients = {all_dx},
                            .parameters = parameters_of(*a.exchange, a.parameters),
-                           .parameter_gradients = {},
+                           .parameter_gradients = {a.parameter_gradients[0] + first * spec_.inputs,
+                                                   spec_.bias ? a.parameter_gradients[1] + first : nullptr},
                            .workspace = inner_.in(a.workspace),
                            .active = samples};
-    const auto first = static_cast<std::int64_t>(a.exchange->part) * own_;
-    part.parameter_gradients[0] = a.parameter_gradients[0] + first * spec_.inputs;
-    if (spec_.bias) part.parameter_gradients[1] = a.parameter_gradients[1] + first;
     part_->backward(part);
     if (!spec_.input_gradient) return;
     float* shares = shares_.in(a.workspace);
     send_rows(*a.exchange, all_dx, spec_.inputs);
     receive_blocks(shares, a.active * spec_.inputs);
     a.exchange->move(out_, in_);
-    add_shares(shares, a.active * spec_.inputs, a.dx.fp32());
-    std::fill(a.dx.fp32() + a.active * spec_.inputs, a.dx.fp32() + spec_.batch * spec_.inputs, 0.0F);
+    add_shares(shares, a.active * spec_.inputs, a.dx().fp32());
+    std::fill(a.dx().fp32() + a.active * spec_.inputs, a.dx().fp32() + spec_.batch * spec_.inputs, 0.0F);
   }
 
  private:
@@ -160,8 +159,8 @@ class SplitLinear final : public Op {
     std::fill(rows + samples * width, rows + spec_.batch * spec_.parts * width, 0.0F);
   }
 
-  std::array<const float*, kMaxParameters> parameters_of(
-      const ShardExchange& exchange, const std::array<const float*, kMaxParameters>& parameters) const {
+  ArgumentList<const float*> parameters_of(const ShardExchange& exchange,
+                                           const ArgumentList<const float*>& parameters) const {
     const auto first = static_cast<std::int64_t>(exchange.part) * own_;
     return {parameters[0] + first * spec_.inputs, spec_.bias ? parameters[1] + first : nullptr};
   }

@@ -28,7 +28,7 @@ class BatchNorm : public Op {
   OpTraits traits() const override {
     return {.saved_bytes = static_cast<std::size_t>(spec_.shape.channels) * sizeof(Normaliser),
             .workspace_bytes = workspace_.bytes(),
-            .backward_reads_x = true,
+            .backward_reads_inputs = {0},
             .backward_reads_y = spec_.activation != Activation::none};
   }
 
@@ -106,7 +106,7 @@ class RowBatchNorm final : public BatchNorm {
 
   void forward(const ForwardArguments& a) override {
     const std::int64_t computed = computed_samples(a.active, spec_.batch, layout_);
-    const auto moments = [&](std::int64_t c) { return row_.moments(rows<const Value>(a.x, c), a.active); };
+    const auto moments = [&](std::int64_t c) { return row_.moments(rows<const Value>(a.x(), c), a.active); };
     Whole whole;
     const bool shared = a.training && exchanges();
     if (shared) whole = over_shards(a.sums, a.active, a.workspace, moments);
@@ -121,17 +121,18 @@ class RowBatchNorm final : public BatchNorm {
       }
       if (a.training) normalisers(a.saved)[c] = n;
       row_.forward(n, line(c, n, a),
-                   {rows<const Value>(a.x, c), spec_.add ? rows<const Value>(a.x2, c) : ChannelRows<const Value>{},
-                    rows<Value>(a.y, c)},
+                   {rows<const Value>(a.x(), c),
+                    spec_.add ? rows<const Value>(a.inputs[1], c) : ChannelRows<const Value>{}, rows<Value>(a.y, c)},
                    computed);
     }
   }
 
   void backward(const BackwardArguments& a) override {
     const auto rows_of = [&](std::int64_t c) {
-      return typename RowNorm<Value>::Backward{
-          rows<const Value>(a.x, c), reads_y() ? rows<const Value>(a.y, c) : ChannelRows<const Value>{},
-          rows<const Value>(a.dy, c), rows<Value>(a.dx, c), spec_.add ? rows<Value>(a.dx2, c) : ChannelRows<Value>{}};
+      return typename RowNorm<Value>::Backward{rows<const Value>(a.x(), c),
+                                               reads_y() ? rows<const Value>(a.y, c) : ChannelRows<const Value>{},
+                                               rows<const Value>(a.dy, c), rows<Value>(a.dx(), c),
+                                               spec_.add ? rows<Value>(a.input_gradients[1], c) : ChannelRows<Value>{}};
     };
     // Writes the gradients of the channel's weight and bias.
     const auto products = [&](std::int64_t c) {
@@ -149,8 +150,8 @@ class RowBatchNorm final : public BatchNorm {
           exchanges() ? slope(c, n, whole.of(c), whole.count, a) : slope(c, n, products(c), share_count(a.active), a);
       row_.backward(n, line(c, n, a), s, rows_of(c), a.active);
     }
-    clear_rest_of(values<Value>(a.dx), a.active);
-    if (spec_.add) clear_rest_of(values<Value>(a.dx2), a.active);
+    clear_rest_of(values<Value>(a.dx()), a.active);
+    if (spec_.add) clear_rest_of(values<Value>(a.input_gradients[1]), a.active);
   }
 
  private:
@@ -183,7 +184,7 @@ class ChannelsBatchNorm final : public BatchNorm {
   void forward(const ForwardArguments& a) override {
     if (measures(a.training)) {
       sum_parts(a.active, a.workspace, [&](std::int64_t first, std::int64_t rows, double* sums) {
-        kernels_.channel_moments(a.x.fp32() + first * channels(), rows, channels(), sums);
+        kernels_.channel_moments(a.x().fp32() + first * channels(), rows, channels(), sums);
       });
     }
     const auto own = [&](std::int64_t c) { return total(c, a.active, a.workspace); };
@@ -203,8 +204,8 @@ class ChannelsBatchNorm final : public BatchNorm {
     }
     each_part(spec_.batch * plane(), [&](std::int64_t, std::int64_t first, std::int64_t rows) {
       const std::int64_t at = first * channels();
-      kernels_.channel_forward[activation_]({a.x.fp32() + at, spec_.add ? a.x2.fp32() + at : nullptr, a.y.fp32() + at,
-                                             rows, channels(), factor[0], factor[1], factor[2]});
+      kernels_.channel_forward[activation_]({a.x().fp32() + at, spec_.add ? a.inputs[1].fp32() + at : nullptr,
+                                             a.y.fp32() + at, rows, channels(), factor[0], factor[1], factor[2]});
     });
   }
 
@@ -212,11 +213,11 @@ class ChannelsBatchNorm final : public BatchNorm {
     const auto factor = factors(a.workspace);
     const auto task = [&](std::int64_t first, std::int64_t rows) {
       const std::int64_t at = first * channels();
-      return lanes::NormChannelsGradient{a.x.fp32() + at,
+      return lanes::NormChannelsGradient{a.x().fp32() + at,
                                          activation_ == 0 ? nullptr : a.y.fp32() + at,
                                          a.dy.fp32() + at,
-                                         a.dx.fp32() + at,
-                                         spec_.add ? a.dx2.fp32() + at : nullptr,
+                                         a.dx().fp32() + at,
+                                         spec_.add ? a.input_gradients[1].fp32() + at : nullptr,
                                          rows,
                                          channels(),
                                          factor[0],
@@ -248,8 +249,8 @@ class ChannelsBatchNorm final : public BatchNorm {
     });
     const std::int64_t active = a.active * spec_.shape.elements();
     const std::int64_t all = spec_.batch * spec_.shape.elements();
-    std::fill(a.dx.fp32() + active, a.dx.fp32() + all, 0.0F);
-    if (spec_.add) std::fill(a.dx2.fp32() + active, a.dx2.fp32() + all, 0.0F);
+    std::fill(a.dx().fp32() + active, a.dx().fp32() + all, 0.0F);
+    if (spec_.add) std::fill(a.input_gradients[1].fp32() + active, a.input_gradients[1].fp32() + all, 0.0F);
   }
 
  private:

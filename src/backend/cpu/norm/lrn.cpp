@@ -28,7 +28,7 @@ class Lrn final : public Op {
   OpTraits traits() const override {
     return {.saved_bytes = static_cast<std::size_t>(stored_elements(spec_.batch, spec_.shape, layout_)) * sizeof(float),
             .workspace_bytes = workspace_.bytes(),
-            .backward_reads_x = true};
+            .backward_reads_inputs = {0}};
   }
 
   void forward(const ForwardArguments& a) override {
@@ -36,7 +36,7 @@ class Lrn final : public Op {
     const float share = spec_.alpha / static_cast<float>(spec_.size);
     each_window(rows_of(a.active), spec_.size / 2, (spec_.size - 1) / 2,
                 [&](const lanes::LrnWindow& window, std::int64_t at) {
-                  kernels_.forward(window, a.x.fp32() + at, share, spec_.k, spec_.beta, sums + at, a.y.fp32() + at);
+                  kernels_.forward(window, a.x().fp32() + at, share, spec_.k, spec_.beta, sums + at, a.y.fp32() + at);
                 });
   }
 
@@ -48,14 +48,14 @@ class Lrn final : public Op {
     const std::int64_t count = rows.groups * spec_.shape.channels * rows.width;
 #pragma omp parallel for schedule(static)
     for (std::int64_t first = 0; first < count; first += kPiece) {
-      kernels_.terms(std::min(kPiece, count - first), a.x.fp32() + first, sums + first, a.dy.fp32() + first, spec_.beta,
-                     a.dx.fp32() + first, terms + first);
+      kernels_.terms(std::min(kPiece, count - first), a.x().fp32() + first, sums + first, a.dy.fp32() + first,
+                     spec_.beta, a.dx().fp32() + first, terms + first);
     }
     const float factor = 2 * spec_.beta * spec_.alpha / static_cast<float>(spec_.size);
     each_window(rows, (spec_.size - 1) / 2, spec_.size / 2, [&](const lanes::LrnWindow& window, std::int64_t at) {
-      kernels_.backward(window, a.x.fp32() + at, terms + at, factor, a.dx.fp32() + at);
+      kernels_.backward(window, a.x().fp32() + at, terms + at, factor, a.dx().fp32() + at);
     });
-    clear_rest(a.dx.fp32(), a.active, spec_.batch, spec_.shape, layout_);
+    clear_rest(a.dx().fp32(), a.active, spec_.batch, spec_.shape, layout_);
   }
 
  private:

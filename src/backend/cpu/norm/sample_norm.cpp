@@ -59,7 +59,7 @@ class SampleNorm final : public Op {
   OpTraits traits() const override {
     return {.saved_bytes = static_cast<std::size_t>(2 * stored_sets()) * sizeof(float),
             .workspace_bytes = workspace_.bytes(),
-            .backward_reads_x = true};
+            .backward_reads_inputs = {0}};
   }
 
   void forward(const ForwardArguments& a) override {
@@ -70,12 +70,12 @@ class SampleNorm final : public Op {
     for (std::int64_t t = 0; t < all; ++t) {
       const SetTile tile = tile_at(t);
       Sums sums{};
-      each_part(tile, a.x.fp32(), means, a.parameters, [&](lanes::SampleNormTask& task) {
+      each_part(tile, a.x().fp32(), means, a.parameters, [&](lanes::SampleNormTask& task) {
         kernels_->moments(task, {sums.first.data(), sums.second.data()});
       });
       for (std::int64_t s = 0; s < tile.sets; ++s) put_mean(sums, s, means, tile.first_set + s);
-      each_part(tile, a.x.fp32(), means, a.parameters, [&](lanes::SampleNormTask& task) {
-        task.y = a.y.fp32() + (task.x - a.x.fp32());
+      each_part(tile, a.x().fp32(), means, a.parameters, [&](lanes::SampleNormTask& task) {
+        task.y = a.y.fp32() + (task.x - a.x().fp32());
         kernels_->forward(task);
       });
     }
@@ -95,7 +95,7 @@ class SampleNorm final : public Op {
         backward_tile(tile_at(t), a, means, partial + unit * 2 * channels_);
       }
     }
-    clear_rest(a.dx.fp32(), a.active, spec_.batch, spec_.shape, layout_);
+    clear_rest(a.dx().fp32(), a.active, spec_.batch, spec_.shape, layout_);
     // In the order of the units, whatever the number of threads.
 #pragma omp parallel for schedule(static)
     for (std::int64_t c = 0; c < channels_; ++c) {
@@ -173,8 +173,8 @@ class SampleNorm final : public Op {
   }
 
   template <class F>
-  void each_part(const SetTile& tile, const float* x, const float* means,
-                 const std::array<const float*, kMaxParameters>& parameters, F f) const {
+  void each_part(const SetTile& tile, const float* x, const float* means, const ArgumentList<const float*>& parameters,
+                 F f) const {
     lanes::SampleNormTask task{};
     task.rows = tile.rows;
     task.width = tile.width;
@@ -201,8 +201,8 @@ class SampleNorm final : public Op {
   void backward_tile(const SetTile& tile, const BackwardArguments& a, const float* means, double* partial) const {
     Sums sums{};
     double* bias_sums = partial + tile.first_channel;
-    const auto with_dy = [&](const lanes::SampleNormTask& task) { return a.dy.fp32() + (task.x - a.x.fp32()); };
-    each_part(tile, a.x.fp32(), means, a.parameters, [&](lanes::SampleNormTask& task) {
+    const auto with_dy = [&](const lanes::SampleNormTask& task) { return a.dy.fp32() + (task.x - a.x().fp32()); };
+    each_part(tile, a.x().fp32(), means, a.parameters, [&](lanes::SampleNormTask& task) {
       task.dy = with_dy(task);
       double* own = bias_sums + (task.weight - a.parameters[0] - tile.first_channel);
       kernels_->products(task, {sums.first.data(), sums.second.data()}, {own, own + channels_});
@@ -215,9 +215,9 @@ class SampleNorm final : public Op {
       offset[s] = static_cast<float>(sums.first[s] / count);
       slope[s] = static_cast<float>(sums.second[s] / count * inverse * inverse);
     }
-    each_part(tile, a.x.fp32(), means, a.parameters, [&](lanes::SampleNormTask& task) {
+    each_part(tile, a.x().fp32(), means, a.parameters, [&](lanes::SampleNormTask& task) {
       task.dy = with_dy(task);
-      task.dx = a.dx.fp32() + (task.x - a.x.fp32());
+      task.dx = a.dx().fp32() + (task.x - a.x().fp32());
       task.offset = offset.data();
       task.slope = slope.data();
       kernels_->backward(task);

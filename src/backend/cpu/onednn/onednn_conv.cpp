@@ -105,13 +105,13 @@ class OneDnnConv final : public Op {
   OpTraits traits() const override {
     return {.saved_bytes = spec_.average_pool ? convolved_bytes() : 0,
             .workspace_bytes = std::max(forward_space_.bytes(), backward_space_.bytes()),
-            .backward_reads_x = true,
+            .backward_reads_inputs = {0},
             .backward_reads_y = spec_.relu && !spec_.average_pool};
   }
 
   void forward(const ForwardArguments& a) override {
     void* full = spec_.average_pool ? a.saved : a.y.data();
-    forward_.point(DNNL_ARG_SRC, forward_x_.reorder.apply(a.x.data(), forward_x_.part.in(a.workspace)));
+    forward_.point(DNNL_ARG_SRC, forward_x_.reorder.apply(a.x().data(), forward_x_.part.in(a.workspace)));
     forward_.point(DNNL_ARG_WEIGHTS, forward_w_.reorder.apply(a.parameters[0], forward_w_.part.in(a.workspace)));
     if (spec_.bias) forward_.point(DNNL_ARG_BIAS, a.parameters[1]);
     std::byte* internal = forward_y_.part.in(a.workspace);
@@ -127,7 +127,7 @@ class OneDnnConv final : public Op {
   }
 
   void backward(const BackwardArguments& a) override {
-    const void* x = active_samples(a.x, a.active, spec_.input, active_x_.in(a.workspace));
+    const void* x = active_samples(a.x(), a.active, spec_.input, active_x_.in(a.workspace));
     const void* dpre =
         spec_.relu ? open_gradient(a) : active_samples(a.dy, a.active, spec_.output(), active_dy_.in(a.workspace));
     weights_.point(DNNL_ARG_SRC, weights_x_.reorder.apply(x, weights_x_.part.in(a.workspace)));
@@ -143,10 +143,10 @@ class OneDnnConv final : public Op {
     data_.point(DNNL_ARG_DIFF_DST, data_dy_.reorder.apply(dpre, data_dy_.part.in(a.workspace)));
     data_.point(DNNL_ARG_WEIGHTS, data_w_.reorder.apply(a.parameters[0], data_w_.part.in(a.workspace)));
     internal = data_dx_.part.in(a.workspace);
-    data_.point(DNNL_ARG_DIFF_SRC, data_dx_.reorder.needed() ? internal : a.dx.data());
+    data_.point(DNNL_ARG_DIFF_SRC, data_dx_.reorder.needed() ? internal : a.dx().data());
     data_.point(DNNL_ARG_SCRATCHPAD, backward_scratch_.in(a.workspace));
     data_.run("convolution data gradient");
-    (void)data_dx_.reorder.apply(internal, a.dx.data());
+    (void)data_dx_.reorder.apply(internal, a.dx().data());
   }
 
  private:

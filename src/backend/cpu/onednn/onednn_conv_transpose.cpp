@@ -74,11 +74,11 @@ class OneDnnConvTranspose final : public Op {
   // The directions run one after the other.
   OpTraits traits() const override {
     return {.workspace_bytes = std::max({forward_space_.bytes(), weights_space_.bytes(), data_space_.bytes()}),
-            .backward_reads_x = true};
+            .backward_reads_inputs = {0}};
   }
 
   void forward(const ForwardArguments& a) override {
-    forward_.point(DNNL_ARG_SRC, a.x.fp32());
+    forward_.point(DNNL_ARG_SRC, a.x().fp32());
     forward_.point(DNNL_ARG_WEIGHTS, forward_w_.reorder.apply(a.parameters[0], forward_w_.part.in(a.workspace)));
     if (spec_.bias) forward_.point(DNNL_ARG_BIAS, a.parameters[1]);
     forward_.point(DNNL_ARG_DST, a.y.fp32());
@@ -88,7 +88,7 @@ class OneDnnConvTranspose final : public Op {
 
   void backward(const BackwardArguments& a) override {
     std::byte* internal = weights_dw_.part.in(a.workspace);
-    weights_.point(DNNL_ARG_SRC, a.x.fp32());
+    weights_.point(DNNL_ARG_SRC, a.x().fp32());
     weights_.point(DNNL_ARG_DIFF_DST, a.dy.fp32());
     weights_.point(DNNL_ARG_DIFF_WEIGHTS,
                    weights_dw_.reorder.needed() ? static_cast<void*>(internal) : a.parameter_gradients[0]);
@@ -99,7 +99,7 @@ class OneDnnConvTranspose final : public Op {
     if (!spec_.input_gradient) return;
     data_.point(DNNL_ARG_DIFF_DST, a.dy.fp32());
     data_.point(DNNL_ARG_WEIGHTS, data_w_.reorder.apply(a.parameters[0], data_w_.part.in(a.workspace)));
-    data_.point(DNNL_ARG_DIFF_SRC, a.dx.fp32());
+    data_.point(DNNL_ARG_DIFF_SRC, a.dx().fp32());
     data_.point(DNNL_ARG_SCRATCHPAD, data_scratch_.in(a.workspace));
     data_.run("transposed convolution data gradient");
   }
@@ -161,18 +161,18 @@ class WiderWindow final : public Op {
     return spec.window.height == 1 && spec.window.width == 1 && (padding.vertical > 0 || padding.horizontal > 0);
   }
 
-  OpTraits traits() const override { return {.workspace_bytes = workspace_.bytes(), .backward_reads_x = true}; }
+  OpTraits traits() const override { return {.workspace_bytes = workspace_.bytes(), .backward_reads_inputs = {0}}; }
 
   void forward(const ForwardArguments& a) override {
     ForwardArguments inner = a;
-    inner.parameters[0] = widened(a.parameters[0], a.workspace);
+    inner.parameters = {widened(a.parameters[0], a.workspace), a.parameters[1]};
     inner.workspace = inner_.in(a.workspace);
     wider_.forward(inner);
   }
   void backward(const BackwardArguments& a) override {
     BackwardArguments inner = a;
-    inner.parameters[0] = widened(a.parameters[0], a.workspace);
-    inner.parameter_gradients[0] = gradient_.in(a.workspace);
+    inner.parameters = {widened(a.parameters[0], a.workspace), a.parameters[1]};
+    inner.parameter_gradients = {gradient_.in(a.workspace), a.parameter_gradients[1]};
     inner.workspace = inner_.in(a.workspace);
     wider_.backward(inner);
     for (std::int64_t i = 0; i < weights_; ++i) {

@@ -54,11 +54,11 @@ class OneDnnLinear final : public Op {
   }
 
   OpTraits traits() const override {
-    return {.workspace_bytes = layout_.bytes(), .backward_reads_x = true, .backward_reads_y = spec_.relu};
+    return {.workspace_bytes = layout_.bytes(), .backward_reads_inputs = {0}, .backward_reads_y = spec_.relu};
   }
 
   void forward(const ForwardArguments& a) override {
-    forward_.point(DNNL_ARG_SRC, a.x.fp32());
+    forward_.point(DNNL_ARG_SRC, a.x().fp32());
     forward_.point(DNNL_ARG_WEIGHTS, a.parameters[0]);
     if (spec_.bias) forward_.point(DNNL_ARG_BIAS, a.parameters[1]);
     forward_.point(DNNL_ARG_DST, a.y.fp32());
@@ -77,14 +77,14 @@ class OneDnnLinear final : public Op {
       for (std::int64_t i = 0; i < count; ++i) masked[i] = y[i] <= 0.0F ? 0.0F : dy[i];
       dpre = masked;
     }
-    weights_.point(DNNL_ARG_SRC, a.x.fp32());
+    weights_.point(DNNL_ARG_SRC, a.x().fp32());
     weights_.point(DNNL_ARG_DIFF_DST, dpre);
     weights_.point(DNNL_ARG_DIFF_WEIGHTS, a.parameter_gradients[0]);
     if (spec_.bias) weights_.point(DNNL_ARG_DIFF_BIAS, a.parameter_gradients[1]);
     weights_.point(DNNL_ARG_SCRATCHPAD, scratch_.in(a.workspace));
     weights_.run("inner product weight gradient");
     if (!spec_.input_gradient) return;
-    data_.point(DNNL_ARG_DIFF_SRC, a.dx.fp32());
+    data_.point(DNNL_ARG_DIFF_SRC, a.dx().fp32());
     data_.point(DNNL_ARG_WEIGHTS, a.parameters[0]);
     data_.point(DNNL_ARG_DIFF_DST, dpre);
     data_.point(DNNL_ARG_SCRATCHPAD, scratch_.in(a.workspace));

@@ -65,15 +65,16 @@ class Concat final : public Op {
 
   void forward(const ForwardArguments& a) override {
     const std::int64_t samples = computed_samples(a.active, spec_.batch, layout_);
-    copy_channels({whole(), first(), spec_.input.channels}, samples, spec_.input, layout_, a.y, a.x);
-    copy_channels({behind(), second(), spec_.second_channels}, samples, spec_.input, layout_, a.y, a.x2);
+    copy_channels({whole(), first(), spec_.input.channels}, samples, spec_.input, layout_, a.y, a.x());
+    copy_channels({behind(), second(), spec_.second_channels}, samples, spec_.input, layout_, a.y, a.inputs[1]);
   }
   void backward(const BackwardArguments& a) override {
     const std::int64_t samples = computed_samples(a.active, spec_.batch, layout_);
-    copy_channels({first(), whole(), spec_.input.channels}, samples, spec_.input, layout_, a.dx, a.dy);
-    copy_channels({second(), behind(), spec_.second_channels}, samples, spec_.input, layout_, a.dx2, a.dy);
-    clear_inactive(a.dx, a.active, spec_.batch, spec_.input, layout_);
-    clear_inactive(a.dx2, a.active, spec_.batch, spec_.second_input(), layout_);
+    copy_channels({first(), whole(), spec_.input.channels}, samples, spec_.input, layout_, a.dx(), a.dy);
+    copy_channels({second(), behind(), spec_.second_channels}, samples, spec_.input, layout_, a.input_gradients[1],
+                  a.dy);
+    clear_inactive(a.dx(), a.active, spec_.batch, spec_.input, layout_);
+    clear_inactive(a.input_gradients[1], a.active, spec_.batch, spec_.further_input(1), layout_);
   }
 
  private:
@@ -92,17 +93,17 @@ class ChannelSelect final : public Op {
 
   void forward(const ForwardArguments& a) override {
     copy_channels({{spec_.count, 0}, {spec_.input.channels, spec_.first}, spec_.count, spec_.groups},
-                  computed_samples(a.active, spec_.batch, layout_), spec_.input, layout_, a.y, a.x);
+                  computed_samples(a.active, spec_.batch, layout_), spec_.input, layout_, a.y, a.x());
   }
   void backward(const BackwardArguments& a) override {
     if (spec_.count < spec_.input.channels) {
       const std::int64_t all = stored_elements(spec_.batch, spec_.input, layout_);
-      std::memset(a.dx.data(), 0, static_cast<std::size_t>(all) * bytes_of(a.dx.element()));
+      std::memset(a.dx().data(), 0, static_cast<std::size_t>(all) * bytes_of(a.dx().element()));
     }
     // A shuffle of g groups is undone by one of count / g groups.
     copy_channels({{spec_.input.channels, spec_.first}, {spec_.count, 0}, spec_.count, spec_.count / spec_.groups},
-                  computed_samples(a.active, spec_.batch, layout_), spec_.input, layout_, a.dx, a.dy);
-    clear_inactive(a.dx, a.active, spec_.batch, spec_.input, layout_);
+                  computed_samples(a.active, spec_.batch, layout_), spec_.input, layout_, a.dx(), a.dy);
+    clear_inactive(a.dx(), a.active, spec_.batch, spec_.input, layout_);
   }
 
  private:

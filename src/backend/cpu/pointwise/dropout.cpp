@@ -16,16 +16,16 @@ class Dropout final : public Op {
 
   void forward(const ForwardArguments& a) override {
     if (a.training) {
-      drop(a.x.fp32(), a.keys, a.active, a.y.fp32());
-    } else if (a.x.fp32() != a.y.fp32()) {
+      drop(a.x().fp32(), a.keys, a.active, a.y.fp32());
+    } else if (a.x().fp32() != a.y.fp32()) {
       const std::int64_t count = stored_elements(a.active, spec_.shape, layout_);
-      std::memcpy(a.y.fp32(), a.x.fp32(), static_cast<std::size_t>(count) * sizeof(float));
+      std::memcpy(a.y.fp32(), a.x().fp32(), static_cast<std::size_t>(count) * sizeof(float));
     }
     clear_samples(a.y.fp32(), a.active);
   }
   void backward(const BackwardArguments& a) override {
-    drop(a.dy.fp32(), a.keys, a.active, a.dx.fp32());
-    clear_samples(a.dx.fp32(), a.active);
+    drop(a.dy.fp32(), a.keys, a.active, a.dx().fp32());
+    clear_samples(a.dx().fp32(), a.active);
   }
 
  private:

@@ -31,18 +31,20 @@ class Elementwise final : public Op {
 
   void forward(const ForwardArguments& a) override {
     each_piece(a.active, spec_.batch, spec_.shape, layout_, [&](std::int64_t at, std::int64_t count) {
-      kernels_.forward[activation_](count, raw(values<Value>(a.x) + at),
-                                    kAdds ? raw(values<Value>(a.x2) + at) : nullptr, raw(values<Value>(a.y) + at));
+      kernels_.forward[activation_](count, raw(values<Value>(a.x()) + at),
+                                    kAdds ? raw(values<Value>(a.inputs[1]) + at) : nullptr,
+                                    raw(values<Value>(a.y) + at));
     });
   }
 
   void backward(const BackwardArguments& a) override {
     each_piece(a.active, spec_.batch, spec_.shape, layout_, [&](std::int64_t at, std::int64_t count) {
       kernels_.backward[activation_](count, raw(values<Value>(a.y) + at), raw(values<Value>(a.dy) + at),
-                                     raw(values<Value>(a.dx) + at), kAdds ? raw(values<Value>(a.dx2) + at) : nullptr);
+                                     raw(values<Value>(a.dx()) + at),
+                                     kAdds ? raw(values<Value>(a.input_gradients[1]) + at) : nullptr);
     });
-    clear_rest(values<Value>(a.dx), a.active, spec_.batch, spec_.shape, layout_);
-    if constexpr (kAdds) clear_rest(values<Value>(a.dx2), a.active, spec_.batch, spec_.shape, layout_);
+    clear_rest(values<Value>(a.dx()), a.active, spec_.batch, spec_.shape, layout_);
+    if constexpr (kAdds) clear_rest(values<Value>(a.input_gradients[1]), a.active, spec_.batch, spec_.shape, layout_);
   }
 
  private:

@@ -15,17 +15,18 @@ class Gelu final : public Op {
   Gelu(const GeluSpec& spec, Layout layout)
       : spec_(spec), layout_(layout), kernel_(lanes::gelu_kernels().forms[static_cast<std::size_t>(spec.form)]) {}
 
-  OpTraits traits() const override { return {.backward_reads_x = true}; }
+  OpTraits traits() const override { return {.backward_reads_inputs = {0}}; }
 
   void forward(const ForwardArguments& a) override {
-    each_piece(a.active, spec_.batch, spec_.shape, layout_,
-               [&](std::int64_t at, std::int64_t count) { kernel_.forward(count, a.x.fp32() + at, a.y.fp32() + at); });
+    each_piece(a.active, spec_.batch, spec_.shape, layout_, [&](std::int64_t at, std::int64_t count) {
+      kernel_.forward(count, a.x().fp32() + at, a.y.fp32() + at);
+    });
   }
   void backward(const BackwardArguments& a) override {
     each_piece(a.active, spec_.batch, spec_.shape, layout_, [&](std::int64_t at, std::int64_t count) {
-      kernel_.backward(count, a.x.fp32() + at, a.dy.fp32() + at, a.dx.fp32() + at);
+      kernel_.backward(count, a.x().fp32() + at, a.dy.fp32() + at, a.dx().fp32() + at);
     });
-    clear_rest(a.dx.fp32(), a.active, spec_.batch, spec_.shape, layout_);
+    clear_rest(a.dx().fp32(), a.active, spec_.batch, spec_.shape, layout_);
   }
 
  private:

@@ -1,12 +1,14 @@
 // Operators on bf16 or fp16 activations by way of those on fp32 ones.
 #include <algorithm>
-#include <array>
+#include <span>
+#include <vector>
 
 #include "backend/cpu/device/planes.h"
 #include "backend/cpu/device/values.h"
 #include "backend/cpu/pointwise/elementwise_kernels.h"
 #include "backend/cpu/pointwise/pointwise.h"
 #include "backend/workspace.h"
+#include "base/error.h"
 
 namespace ddp {
 namespace {
@@ -80,37 +82,36 @@ class HalfOp final : public Op {
   HalfOp(std::unique_ptr<Op> op, const OpSpec& spec, Layout x, Layout y)
       : op_(std::move(op)),
         traits_(op_->traits()),
-        input_gradient_(has_input_gradient(spec)),
         weights_(rounds_weights(spec) ? parameter_elements(spec, 0) : 0),
         rounded_(space_.add<Half>(weights_)),
         widened_weights_(space_.add<float>(weights_)),
-        x_(space_, batch_of(spec), input_of(spec), x),
         y_(space_, batch_of(spec), output_of(spec), y),
         dy_(space_, batch_of(spec), output_of(spec), y) {
-    const std::int64_t batch = batch_of(spec);
-    if (input_gradient_) dx_ = Widened<Half>(space_, batch, input_of(spec), x);
-    if (inputs_of(spec) == 2) {
-      x2_ = Widened<Half>(space_, batch, second_input_of(spec), x);
-      dx2_ = Widened<Half>(space_, batch, second_input_of(spec), x);
+    for (const Shape& shape : input_shapes({&spec, 1})) {
+      inputs_.emplace_back(space_, batch_of(spec), shape, x);
+      if (has_input_gradient(spec)) gradients_.emplace_back(space_, batch_of(spec), shape, x);
     }
+    wide_inputs_.resize(inputs_.size());
+    wide_gradients_.resize(gradients_.size());
     inner_ = space_.add<std::byte>(static_cast<std::int64_t>(traits_.workspace_bytes));
   }
 
   OpTraits traits() const override {
     return {.saved_bytes = traits_.saved_bytes,
             .workspace_bytes = space_.bytes(),
-            .backward_reads_x = traits_.backward_reads_x,
-            .backward_reads_x2 = traits_.backward_reads_x2,
+            .backward_reads_inputs = traits_.backward_reads_inputs,
             .backward_reads_y = traits_.backward_reads_y,
             .in_place = traits_.in_place};
   }
 
   void forward(const ForwardArguments& a) override {
     ForwardArguments inner = a;
-    inner.x = x_.read(a.workspace, a.x, a.active);
-    if (a.x2 != nullptr) inner.x2 = x2_.read(a.workspace, a.x2, a.active);
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      wide_inputs_[i] = inputs_[i].read(a.workspace, a.inputs[i], a.active);
+    }
+    inner.inputs = list(wide_inputs_);
     inner.y = y_.in(a.workspace);
-    round_weights(a.workspace, inner.parameters);
+    inner.parameters = rounded_weights(a.workspace, a.parameters);
     inner.workspace = inner_.in(a.workspace);
     op_->forward(inner);
     y_.write(a.workspace, a.y, a.active);
@@ -118,36 +119,48 @@ class HalfOp final : public Op {
 
   void backward(const BackwardArguments& a) override {
     BackwardArguments inner = a;
-    inner.x = traits_.backward_reads_x ? x_.read(a.workspace, a.x, a.active) : x_.in(a.workspace);
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      wide_inputs_[i] =
+          traits_.reads_input(i) ? inputs_[i].read(a.workspace, a.inputs[i], a.active) : inputs_[i].in(a.workspace);
+    }
+    for (std::size_t i = 0; i < gradients_.size(); ++i) wide_gradients_[i] = gradients_[i].in(a.workspace);
+    inner.inputs = list(wide_inputs_);
+    inner.input_gradients = ArgumentList<Activations>(std::span<const Activations>(wide_gradients_));
     inner.y = traits_.backward_reads_y ? y_.read(a.workspace, a.y, a.active) : y_.in(a.workspace);
-    if (traits_.backward_reads_x2) inner.x2 = x2_.read(a.workspace, a.x2, a.active);
     inner.dy = dy_.read(a.workspace, a.dy, a.active);
-    if (input_gradient_) inner.dx = dx_.in(a.workspace);
-    if (a.dx2 != nullptr) inner.dx2 = dx2_.in(a.workspace);
-    round_weights(a.workspace, inner.parameters);
+    inner.parameters = rounded_weights(a.workspace, a.parameters);
     inner.workspace = inner_.in(a.workspace);
     op_->backward(inner);
-    if (input_gradient_) dx_.write(a.workspace, a.dx, a.active);
-    if (a.dx2 != nullptr) dx2_.write(a.workspace, a.dx2, a.active);
+    for (std::size_t i = 0; i < gradients_.size(); ++i) {
+      gradients_[i].write(a.workspace, a.input_gradients[i], a.active);
+    }
   }
 
  private:
-  void round_weights(std::byte* workspace, std::array<const float*, kMaxParameters>& parameters) const {
-    if (weights_ == 0) return;
+  static ArgumentList<ConstActivations> list(const std::vector<ConstActivations>& all) {
+    return ArgumentList<ConstActivations>(std::span<const ConstActivations>(all));
+  }
+
+  // The operators whose weights are rounded have a bias beside them at most.
+  ArgumentList<const float*> rounded_weights(std::byte* workspace, const ArgumentList<const float*>& parameters) const {
+    if (weights_ == 0) return parameters;
     narrow(rounded_.in(workspace), parameters[0], weights_);
     widen(widened_weights_.in(workspace), rounded_.in(workspace), weights_);
-    parameters[0] = widened_weights_.in(workspace);
+    DDP_ASSERT(parameters.size() <= ArgumentList<const float*>::kHeld);
+    return {widened_weights_.in(workspace), parameters[1], parameters[2]};
   }
 
   std::unique_ptr<Op> op_;
   OpTraits traits_;  // of op_
-  bool input_gradient_;
   std::int64_t weights_;
-  // In the same place in both directions: x, y and the weights; dy, dx and dx2 only in backward.
+  // In the same place in both directions: inputs, y and the weights; gradients only in backward.
   Workspace space_;
   Workspace::Part<Half> rounded_;
   Workspace::Part<float> widened_weights_;
-  Widened<Half> x_, y_, dy_, x2_, dx_, dx2_;
+  Widened<Half> y_, dy_;
+  std::vector<Widened<Half>> inputs_, gradients_;  // no gradients if none are needed
+  std::vector<ConstActivations> wide_inputs_;      // the memory of lists
+  std::vector<Activations> wide_gradients_;
   Workspace::Part<std::byte> inner_;
 };
 

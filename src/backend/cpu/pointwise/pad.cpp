@@ -22,12 +22,12 @@ class Pad final : public Op {
 
   void forward(const ForwardArguments& a) override {
     each_element(a.active, [&](std::int64_t padded, std::int64_t source, std::int64_t count) {
-      std::copy_n(a.x.fp32() + source, count, a.y.fp32() + padded);
+      std::copy_n(a.x().fp32() + source, count, a.y.fp32() + padded);
     });
   }
 
   void backward(const BackwardArguments& a) override {
-    float* const dx = a.dx.fp32();
+    float* const dx = a.dx().fp32();
     std::fill_n(dx, stored_elements(spec_.batch, spec_.input, layout_), 0.0F);
     each_element(a.active, [&](std::int64_t padded, std::int64_t source, std::int64_t count) {
       const float* const dy = a.dy.fp32() + padded;

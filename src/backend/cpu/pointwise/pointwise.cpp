@@ -18,18 +18,18 @@ class Pointwise final : public Op {
         layout_(layout),
         kernel_(lanes::pointwise_kernels().functions[static_cast<std::size_t>(spec.function)]) {}
 
-  OpTraits traits() const override { return {.backward_reads_x = true}; }
+  OpTraits traits() const override { return {.backward_reads_inputs = {0}}; }
 
   void forward(const ForwardArguments& a) override {
     each_piece(a.active, spec_.batch, spec_.shape, layout_, [&](std::int64_t at, std::int64_t count) {
-      kernel_.forward(count, spec_.alpha, a.x.fp32() + at, a.y.fp32() + at);
+      kernel_.forward(count, spec_.alpha, a.x().fp32() + at, a.y.fp32() + at);
     });
   }
   void backward(const BackwardArguments& a) override {
     each_piece(a.active, spec_.batch, spec_.shape, layout_, [&](std::int64_t at, std::int64_t count) {
-      kernel_.backward(count, spec_.alpha, a.x.fp32() + at, a.dy.fp32() + at, a.dx.fp32() + at);
+      kernel_.backward(count, spec_.alpha, a.x().fp32() + at, a.dy.fp32() + at, a.dx().fp32() + at);
     });
-    clear_rest(a.dx.fp32(), a.active, spec_.batch, spec_.shape, layout_);
+    clear_rest(a.dx().fp32(), a.active, spec_.batch, spec_.shape, layout_);
   }
 
  private:
@@ -44,20 +44,20 @@ class Product final : public Op {
   Product(const ProductSpec& spec, Layout layout)
       : spec_(spec), layout_(layout), kernels_(lanes::pointwise_kernels().product) {}
 
-  OpTraits traits() const override { return {.backward_reads_x = true, .backward_reads_x2 = true}; }
+  OpTraits traits() const override { return {.backward_reads_inputs = {0, 1}}; }
 
   void forward(const ForwardArguments& a) override {
     each_part(a.active, [&](std::int64_t at, std::int64_t factor, std::int64_t positions, std::int64_t inner) {
-      kernels_.forward(positions, inner, a.x.fp32() + at, a.x2.fp32() + factor, a.y.fp32() + at);
+      kernels_.forward(positions, inner, a.x().fp32() + at, a.inputs[1].fp32() + factor, a.y.fp32() + at);
     });
   }
   void backward(const BackwardArguments& a) override {
     each_part(a.active, [&](std::int64_t at, std::int64_t factor, std::int64_t positions, std::int64_t inner) {
-      kernels_.backward(positions, inner, a.x.fp32() + at, a.x2.fp32() + factor, a.dy.fp32() + at, a.dx.fp32() + at,
-                        a.dx2.fp32() + factor);
+      kernels_.backward(positions, inner, a.x().fp32() + at, a.inputs[1].fp32() + factor, a.dy.fp32() + at,
+                        a.dx().fp32() + at, a.input_gradients[1].fp32() + factor);
     });
-    clear_rest(a.dx.fp32(), a.active, spec_.batch, spec_.shape, layout_);
-    clear_rest(a.dx2.fp32(), a.active, spec_.batch, spec_.second_input(), layout_);
+    clear_rest(a.dx().fp32(), a.active, spec_.batch, spec_.shape, layout_);
+    clear_rest(a.input_gradients[1].fp32(), a.active, spec_.batch, spec_.further_input(1), layout_);
   }
 
  private:

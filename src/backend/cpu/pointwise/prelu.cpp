@@ -23,11 +23,11 @@ class Prelu final : public Op {
     sums_ = workspace_.add<double>(items(spec.batch) * shape_.channels);
   }
 
-  OpTraits traits() const override { return {.workspace_bytes = workspace_.bytes(), .backward_reads_x = true}; }
+  OpTraits traits() const override { return {.workspace_bytes = workspace_.bytes(), .backward_reads_inputs = {0}}; }
 
   void forward(const ForwardArguments& a) override {
     each_item(computed_samples(a.active, spec_.batch, layout_), [&](std::int64_t item) {
-      const float* x = a.x.fp32() + item * item_size();
+      const float* x = a.x().fp32() + item * item_size();
       float* y = a.y.fp32() + item * item_size();
       if (by_column_) return kernels_.forward(plane_, shape_.channels, x, a.parameters[0], y);
       for (std::int64_t c = 0; c < shape_.channels; ++c) {
@@ -42,9 +42,9 @@ class Prelu final : public Op {
     std::fill_n(sums, items(computed) * shape_.channels, 0.0);
     each_item(computed, [&](std::int64_t item) {
       const std::int64_t at = item * item_size();
-      const float* x = a.x.fp32() + at;
+      const float* x = a.x().fp32() + at;
       const float* dy = a.dy.fp32() + at;
-      float* dx = a.dx.fp32() + at;
+      float* dx = a.dx().fp32() + at;
       double* own = sums + item * shape_.channels;
       if (by_column_) return kernels_.backward(plane_, shape_.channels, x, a.parameters[0], dy, dx, own);
       for (std::int64_t c = 0; c < shape_.channels; ++c) {
@@ -52,7 +52,7 @@ class Prelu final : public Op {
         own[c] = kernels_.backward_one(row_size(), x + row, a.parameters[0][c], dy + row, dx + row);
       }
     });
-    clear_rest(a.dx.fp32(), a.active, spec_.batch, spec_.shape, layout_);
+    clear_rest(a.dx().fp32(), a.active, spec_.batch, spec_.shape, layout_);
     for (std::int64_t c = 0; c < shape_.channels; ++c) {
       double sum = 0;
       for (std::int64_t item = 0; item < items(computed); ++item) sum += sums[item * shape_.channels + c];

@@ -51,12 +51,12 @@ class Reordering final : public Op {
   Reordering(const ReorderSpec& spec, Layout from, Layout to) : spec_(spec), from_(from), to_(to) {}
 
   void forward(const ForwardArguments& a) override {
-    copy(spec_.shape, a.active, a.x.fp32(), from_, a.y.fp32(), to_);
+    copy(spec_.shape, a.active, a.x().fp32(), from_, a.y.fp32(), to_);
     clear_tail(spec_.shape, a.active, spec_.batch, a.y.fp32(), to_);
   }
   void backward(const BackwardArguments& a) override {
-    copy(spec_.shape, a.active, a.dy.fp32(), to_, a.dx.fp32(), from_);
-    clear_tail(spec_.shape, a.active, spec_.batch, a.dx.fp32(), from_);
+    copy(spec_.shape, a.active, a.dy.fp32(), to_, a.dx().fp32(), from_);
+    clear_tail(spec_.shape, a.active, spec_.batch, a.dx().fp32(), from_);
   }
 
  private:
@@ -71,8 +71,8 @@ class ChannelsLast final : public Op {
   explicit ChannelsLast(const ChannelsLastSpec& spec) : elements_(spec.batch * spec.input.elements()) {}
 
   OpTraits traits() const override { return {.in_place = true}; }
-  void forward(const ForwardArguments& a) override { move(a.x.fp32(), a.y.fp32()); }
-  void backward(const BackwardArguments& a) override { move(a.dy.fp32(), a.dx.fp32()); }
+  void forward(const ForwardArguments& a) override { move(a.x().fp32(), a.y.fp32()); }
+  void backward(const BackwardArguments& a) override { move(a.dy.fp32(), a.dx().fp32()); }
 
  private:
   void move(const float* from, float* to) const {

@@ -86,7 +86,7 @@ class AveragePool final : public Pool {
     const Planes view = planes(a.active);
 #pragma omp parallel for schedule(static)
     for (std::int64_t p = 0; p < view.outer; ++p) {
-      const float* x = a.x.fp32() + p * in_plane(view.inner);
+      const float* x = a.x().fp32() + p * in_plane(view.inner);
       each_window(p, view.inner, [&](Range rows, Range columns, std::int64_t at) {
         float* y = a.y.fp32() + at;
         std::fill_n(y, view.inner, 0.0F);
@@ -106,7 +106,7 @@ class AveragePool final : public Pool {
     const Planes view = planes(a.active);
 #pragma omp parallel for schedule(static)
     for (std::int64_t p = 0; p < view.outer; ++p) {
-      float* dx = a.dx.fp32() + p * in_plane(view.inner);
+      float* dx = a.dx().fp32() + p * in_plane(view.inner);
       std::fill_n(dx, in_plane(view.inner), 0.0F);
       each_window(p, view.inner, [&](Range rows, Range columns, std::int64_t at) {
         const float* dy = a.dy.fp32() + at;
@@ -119,7 +119,7 @@ class AveragePool final : public Pool {
         }
       });
     }
-    clear_rest(a.dx.fp32(), a.active, spec_.batch, spec_.input, layout_);
+    clear_rest(a.dx().fp32(), a.active, spec_.batch, spec_.input, layout_);
   }
 
  private:
@@ -152,7 +152,7 @@ class MaximumPool final : public Pool {
     auto* places = static_cast<Index*>(static_cast<void*>(a.saved));
 #pragma omp parallel for schedule(static)
     for (std::int64_t p = 0; p < view.outer; ++p) {
-      const Value* x = values<Value>(a.x) + p * in_plane(view.inner);
+      const Value* x = values<Value>(a.x()) + p * in_plane(view.inner);
       each_window(p, view.inner, [&](Range rows, Range columns, std::int64_t at) {
         kernels_.forward(window(rows, columns, view.inner), raw(x + first(rows, columns, view.inner)),
                          raw(values<Value>(a.y) + at), a.training ? places + at : nullptr);
@@ -167,7 +167,7 @@ class MaximumPool final : public Pool {
     const std::int64_t plane = in_plane(view.inner);
 #pragma omp parallel for schedule(static) num_threads(threads_)
     for (std::int64_t p = 0; p < view.outer; ++p) {
-      Value* result = values<Value>(a.dx) + p * plane;
+      Value* result = values<Value>(a.dx()) + p * plane;
       float* dx = nullptr;
       if constexpr (kWide) dx = result;
       if constexpr (!kWide) dx = planes_.in(a.workspace) + omp_get_thread_num() * plane;
@@ -178,7 +178,7 @@ class MaximumPool final : public Pool {
       });
       if constexpr (!kWide) lanes::elementwise_kernels().to_bf16(plane, dx, raw(result));
     }
-    clear_rest(values<Value>(a.dx), a.active, spec_.batch, spec_.input, layout_);
+    clear_rest(values<Value>(a.dx()), a.active, spec_.batch, spec_.input, layout_);
   }
 
  private:

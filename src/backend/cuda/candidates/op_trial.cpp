@@ -45,16 +45,10 @@ struct Parameters {
   std::vector<Memory> values, gradients;
   Memory statistics;
 
-  Parameters(const DeviceContext& device, const CudaContext& context, std::span<const OpSpec> specs) {
+  Parameters(const DeviceContext& device, const CudaContext& context, std::span<const OpSpec> specs)
+      : counts(parameter_sizes(specs)) {
     std::int64_t statistics_count = 0;
-    for (const OpSpec& spec : specs) {
-      for (std::size_t p = 0; p < 3; ++p) {
-        const std::int64_t count = parameter_elements(spec, p);
-        if (count > 0) counts.push_back(count);
-      }
-      statistics_count += statistic_elements(spec);
-    }
-    DDP_ASSERT(counts.size() <= kMaxParameters);
+    for (const OpSpec& spec : specs) statistics_count += statistic_elements(spec);
     for (std::size_t i = 0; i < counts.size(); ++i) {
       values.push_back(filled(device, context, Element::fp32, counts[i], static_cast<std::uint32_t>(i)));
       gradients.push_back(unwritten(device, context, Element::fp32, counts[i]));
@@ -80,18 +74,15 @@ class RunnableOp {
     forward_.keys = backward_.keys = keys_.at<std::uint64_t>(0);
     forward_.saved = backward_.saved = saved_.data();
     forward_.workspace = backward_.workspace = workspace_.data();
-    for (std::size_t i = 0; i < parameters_.counts.size(); ++i) {
-      forward_.parameters.at(i) = backward_.parameters.at(i) = parameters_.values[i].at<float>(0);
-      backward_.parameter_gradients.at(i) = parameters_.gradients[i].at<float>(0);
-    }
+    for (const Memory& gradient : parameters_.gradients) gradient_places_.push_back(gradient.at<float>(0));
+    backward_.parameter_gradients = ArgumentList<float*>(std::span<float* const>(gradient_places_));
+    take(parameters_, 0);
     pack(device);
   }
 
   // Uses the values of some of another operator's parameters, from number `first` on, and leaves gradients in the plain form.
   void share(const Parameters& others, std::size_t first) {
-    for (std::size_t i = 0; i < parameters_.counts.size(); ++i) {
-      forward_.parameters.at(i) = backward_.parameters.at(i) = others.values.at(first + i).at<float>(0);
-    }
+    take(others, first);
     backward_.packed_gradient = nullptr;
     if (const std::optional<PackedShape> form = op_.traits().packed_form) {
       pack_weights(context_.stream, forward_.parameters[0], context_.element(), packed_.data(), *form);
@@ -100,27 +91,34 @@ class RunnableOp {
   const Parameters& parameters() const { return parameters_; }
 
   struct Ends {
-    void* x;
-    void* x2;
-    void* y;
-    void* dy;
-    void* dx;
-    void* dx2;
+    std::vector<ConstActivations> inputs;
+    Activations y;
+    ConstActivations dy;
+    std::vector<Activations> input_gradients;
   };
-  void forward(const Ends& ends) { op_.forward(forward_of(ends)); }
+  void forward(const Ends& ends) {
+    ForwardArguments a = forward_;
+    a.inputs = ArgumentList<ConstActivations>(std::span<const ConstActivations>(ends.inputs));
+    a.y = ends.y;
+    op_.forward(a);
+  }
   void backward(const Ends& ends) {
-    const Element element = context_.element();
     BackwardArguments a = backward_;
-    a.x = ConstActivations(ends.x, element);
-    a.x2 = ConstActivations(ends.x2, element);
-    a.y = ConstActivations(ends.y, element);
-    a.dy = ConstActivations(ends.dy, element);
-    a.dx = {ends.dx, element};
-    a.dx2 = {ends.dx2, element};
+    a.inputs = ArgumentList<ConstActivations>(std::span<const ConstActivations>(ends.inputs));
+    a.y = ends.y;
+    a.dy = ends.dy;
+    a.input_gradients = ArgumentList<Activations>(std::span<const Activations>(ends.input_gradients));
     op_.backward(a);
   }
 
  private:
+  void take(const Parameters& from, std::size_t first) {
+    places_.clear();
+    for (std::size_t i = 0; i < parameters_.counts.size(); ++i) {
+      places_.push_back(from.values.at(first + i).at<float>(0));
+    }
+    forward_.parameters = backward_.parameters = ArgumentList<const float*>(std::span<const float* const>(places_));
+  }
   // As in a network, which packs the weights of all operators at once.
   void pack(const DeviceContext& device) {
     const std::optional<PackedShape> form = op_.traits().packed_form;
@@ -132,18 +130,11 @@ class RunnableOp {
     forward_.packed = backward_.packed = packed_.data();
     backward_.packed_gradient = packed_gradient_.data();
   }
-  ForwardArguments forward_of(const Ends& ends) const {
-    const Element element = context_.element();
-    ForwardArguments a = forward_;
-    a.x = ConstActivations(ends.x, element);
-    a.x2 = ConstActivations(ends.x2, element);
-    a.y = {ends.y, element};
-    return a;
-  }
-
   const CudaContext& context_;
   Op& op_;
   Parameters parameters_;
+  std::vector<const float*> places_;  // of the parameters that are used
+  std::vector<float*> gradient_places_;
   Memory saved_, workspace_, keys_, packed_, packed_gradient_;
   ForwardArguments forward_;
   BackwardArguments backward_;
@@ -151,21 +142,30 @@ class RunnableOp {
 
 // The tensors at the ends of an operator.
 struct OuterTensors {
-  std::int64_t in, second, out;
-  Memory x, x2, y, dy, dx, dx2;
+  Element element;
+  std::vector<std::int64_t> in;  // elements of each input
+  std::int64_t out;
+  std::vector<Memory> inputs, input_gradients;
+  Memory y, dy;
 
   OuterTensors(const DeviceContext& device, const CudaContext& context, std::span<const OpSpec> specs)
-      : in(batch_of(specs.front()) * input_of(specs.front()).elements()),
-        second(batch_of(specs.front()) * second_input_elements(specs)),
+      : element(context.element()),
         out(batch_of(specs.front()) * output_of(specs.back()).elements()),
-        x(filled(device, context, context.element(), in, 11)),
-        x2(filled(device, context, context.element(), second, 12)),
-        y(unwritten(device, context, context.element(), out)),
-        dy(filled(device, context, context.element(), out, 13)),
-        dx(unwritten(device, context, context.element(), in)),
-        dx2(unwritten(device, context, context.element(), second)) {}
+        y(unwritten(device, context, element, out)),
+        dy(filled(device, context, element, out, 10)) {
+    for (const Shape& shape : input_shapes(specs)) {
+      in.push_back(batch_of(specs.front()) * shape.elements());
+      inputs.push_back(filled(device, context, element, in.back(), 10 + static_cast<std::uint32_t>(in.size())));
+      input_gradients.push_back(unwritten(device, context, element, in.back()));
+    }
+  }
 
-  RunnableOp::Ends ends() const { return {x.data(), x2.data(), y.data(), dy.data(), dx.data(), dx2.data()}; }
+  RunnableOp::Ends ends() const {
+    RunnableOp::Ends all{{}, {y.data(), element}, ConstActivations(dy.data(), element), {}};
+    for (const Memory& input : inputs) all.inputs.emplace_back(input.data(), element);
+    for (const Memory& gradient : input_gradients) all.input_gradients.emplace_back(gradient.data(), element);
+    return all;
+  }
 };
 
 // The same computation by one operator for each spec.
@@ -191,7 +191,7 @@ class SeparateOps {
     }
   }
 
-  // Reads x, x2 and dy, and writes the other ends.
+  // Reads the inputs and dy, and writes the other ends.
   void run(const RunnableOp::Ends& ends) {
     for (std::size_t i = 0; i < runs_.size(); ++i) runs_[i]->forward(ends_of(ends, i));
     for (std::size_t i = runs_.size(); i-- > 0;) runs_[i]->backward(ends_of(ends, i));
@@ -206,15 +206,18 @@ class SeparateOps {
   }
 
  private:
+  // Only the last operator has the inputs beside the first.
   RunnableOp::Ends ends_of(const RunnableOp::Ends& ends, std::size_t i) const {
     RunnableOp::Ends own = ends;
     if (i > 0) {
-      own.x = values_[i - 1].data();
-      own.dx = gradients_[i - 1].data();
+      own.inputs.front() = ConstActivations(values_[i - 1].data(), ends.y.element());
+      own.input_gradients.front() = {gradients_[i - 1].data(), ends.y.element()};
     }
     if (i + 1 < runs_.size()) {
-      own.y = values_[i].data();
-      own.dy = gradients_[i].data();
+      own.inputs.resize(1);
+      own.input_gradients.resize(1);
+      own.y = {values_[i].data(), ends.y.element()};
+      own.dy = ConstActivations(gradients_[i].data(), ends.y.element());
     }
     return own;
   }
@@ -261,20 +264,27 @@ std::string difference(const DeviceContext& device, const CudaContext& context, 
   SeparateOps separate(device, context, specs, run.parameters(), kernels);
   const Element element = context.element();
   const Memory y = unwritten(device, context, element, joined.out);
-  const Memory dx = unwritten(device, context, element, joined.in);
-  const Memory dx2 = unwritten(device, context, element, joined.second);
+  std::vector<Memory> input_gradients;
+  RunnableOp::Ends others = joined.ends();
+  others.y = {y.data(), element};
+  for (std::size_t i = 0; i < joined.in.size(); ++i) {
+    input_gradients.push_back(unwritten(device, context, element, joined.in[i]));
+    others.input_gradients[i] = {input_gradients[i].data(), element};
+  }
   run.forward(joined.ends());
   run.backward(joined.ends());
-  separate.run({joined.x.data(), joined.x2.data(), y.data(), joined.dy.data(), dx.data(), dx2.data()});
+  separate.run(others);
   const auto differs = [&](Element of, const Memory& actual, const Memory& expected, std::int64_t count, float most) {
     return share_apart(device, context, of, actual, expected, count, most) > kMostApart;
   };
   if (differs(element, joined.y, y, joined.out, tolerances.result)) return "its result";
-  // No kernel writes dx where no input gradient is needed.
-  if (has_input_gradient(specs.front()) && differs(element, joined.dx, dx, joined.in, tolerances.gradient)) {
-    return "the gradient of its input";
+  for (std::size_t i = 0; i < joined.in.size(); ++i) {
+    // No kernel writes the gradient of the first input where it is not needed.
+    if (i == 0 && !has_input_gradient(specs.front())) continue;
+    if (differs(element, joined.input_gradients[i], input_gradients[i], joined.in[i], tolerances.gradient)) {
+      return i == 0 ? "the gradient of its input" : fmt::format("the gradient of its input {}", i);
+    }
   }
-  if (differs(element, joined.dx2, dx2, joined.second, tolerances.gradient)) return "the gradient of its second input";
   const std::vector<const Memory*> gradients = separate.parameter_gradients();
   for (std::size_t p = 0; p < gradients.size(); ++p) {
     if (differs(Element::fp32, run.parameters().gradients[p], *gradients[p], run.parameters().counts[p],
@@ -309,10 +319,6 @@ bool attempt(cudaStream_t stream, const std::string& name, const std::function<v
     log_warning("{} does not run on this GPU and is skipped ({})", name, error.what());
     return false;
   }
-}
-
-std::int64_t second_input_elements(std::span<const OpSpec> specs) {
-  return inputs_of(specs.back()) > 1 ? second_input_of(specs.back()).elements() : 0;
 }
 
 double op_seconds(const DeviceContext& device, const CudaContext& context, std::span<const OpSpec> specs, Op& op) {

@@ -22,9 +22,6 @@ Memory filled(const DeviceContext& device, const CudaContext& context, Element e
 // is lost, throws an error naming them.
 bool attempt(cudaStream_t stream, const std::string& name, const std::function<void()>& run);
 
-// Elements of the second input of a sample, which only the last operator may have; 0 if there is none.
-std::int64_t second_input_elements(std::span<const OpSpec> specs);
-
 // Seconds of one forward and one backward pass, of an operator with one spec or several.
 double op_seconds(const DeviceContext& device, const CudaContext& context, std::span<const OpSpec> specs, Op& op);
 

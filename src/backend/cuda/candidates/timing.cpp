@@ -252,9 +252,9 @@ double guessed_seconds(std::span<const OpSpec> specs, const CudaContext& context
   constexpr double kOperationsPerSecond = 30e12;
   constexpr double kLaunchSeconds = 2e-6;
   const OpSpec& first = specs.front();
-  const auto elements =
-      static_cast<double>(batch_of(first) * (input_of(first).elements() + second_input_elements(specs) +
-                                             output_of(specs.back()).elements()));
+  std::int64_t values = output_of(specs.back()).elements();
+  for (const Shape& shape : input_shapes(specs)) values += shape.elements();
+  const auto elements = static_cast<double>(batch_of(first) * values);
   const double bytes = 2 * elements * static_cast<double>(bytes_of(context.element()));
   double multiply_adds = 0;
   for (const OpSpec& spec : specs) multiply_adds += forward_multiply_adds(spec);

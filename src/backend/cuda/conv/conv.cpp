@@ -41,7 +41,7 @@ class CudaConv final : public Op {
   OpTraits traits() const override {
     return {.saved_bytes = saved_.bytes(),
             .workspace_bytes = std::max(forward_space_.bytes(), backward_space_.bytes()),
-            .backward_reads_x = true,
+            .backward_reads_inputs = {0},
             .backward_reads_y = spec_.relu && !spec_.average_pool,
             .adds_to_dx = adding_ != nullptr,
             .packed_form = packed_form(),
@@ -59,7 +59,7 @@ class CudaConv final : public Op {
     }
     void* convolved = a.y.data();
     if (spec_.average_pool) convolved = kept ? convolved_.in(a.saved) : convolved_once_.in(a.workspace);
-    forward_->execute({a.x.data(), packed, convolved}, forward_scratch_.in(a.workspace));
+    forward_->execute({a.x().data(), packed, convolved}, forward_scratch_.in(a.workspace));
     if (spec_.average_pool) {
       add_bias_relu_pool(context_.stream, element, convolved, bias_of(a.parameters), a.y.data(), spec_.batch,
                          spec_.convolved());
@@ -76,13 +76,13 @@ class CudaConv final : public Op {
     if (packed_gradient == nullptr) {
       packed_gradient = direct ? static_cast<void*>(gradient) : packed_gradient_.in(a.workspace);
     }
-    weights_->execute({a.x.data(), packed_gradient, dpre}, backward_scratch_.in(a.workspace));
+    weights_->execute({a.x().data(), packed_gradient, dpre}, backward_scratch_.in(a.workspace));
     if (a.packed_gradient == nullptr && !direct) {
       unpack_weights(context_.stream, context_.element(), packed_gradient, gradient, packed_shape());
     }
     if (data_ == nullptr) return;
     ConvKernel& data = a.add_to_dx ? *adding_ : *data_;
-    data.execute({a.dx.data(), weights_for(a), dpre}, backward_scratch_.in(a.workspace));
+    data.execute({a.dx().data(), weights_for(a), dpre}, backward_scratch_.in(a.workspace));
   }
 
  private:
@@ -137,7 +137,7 @@ class CudaConv final : public Op {
   }
 
   template <class T>
-  T* bias_of(const std::array<T*, kMaxParameters>& parameters) const {
+  T* bias_of(const ArgumentList<T*>& parameters) const {
     return spec_.bias ? parameters[1] : nullptr;
   }
 

@@ -32,13 +32,13 @@ class CudaConvTranspose final : public Op {
   }
 
   OpTraits traits() const override {
-    return {.workspace_bytes = std::max(forward_space_.bytes(), backward_space_.bytes()), .backward_reads_x = true};
+    return {.workspace_bytes = std::max(forward_space_.bytes(), backward_space_.bytes()), .backward_reads_inputs = {0}};
   }
 
   void forward(const ForwardArguments& a) override {
     void* const packed = forward_packed_.in(a.workspace);
     pack(a.parameters[0], packed);
-    forward_->execute({a.y.data(), packed, a.x.data()}, forward_scratch_.in(a.workspace));
+    forward_->execute({a.y.data(), packed, a.x().data()}, forward_scratch_.in(a.workspace));
     if (!spec_.bias) return;
     add_bias(context_.stream, context_.element(), /*relu=*/false, a.y.data(), a.parameters[1], rows(),
              spec_.output_channels);
@@ -56,12 +56,12 @@ class CudaConvTranspose final : public Op {
       bias_backward(context_.stream, bias);
     }
     void* const gradient = packed_gradient_.in(a.workspace);
-    weights_->execute({a.dy.data(), gradient, a.x.data()}, backward_scratch_.in(a.workspace));
+    weights_->execute({a.dy.data(), gradient, a.x().data()}, backward_scratch_.in(a.workspace));
     unpack_weights(context_.stream, context_.element(), gradient, a.parameter_gradients[0], packed_shape());
     if (data_ == nullptr) return;
     void* const packed = backward_packed_.in(a.workspace);
     pack(a.parameters[0], packed);
-    data_->execute({a.dy.data(), packed, a.dx.data()}, backward_scratch_.in(a.workspace));
+    data_->execute({a.dy.data(), packed, a.dx().data()}, backward_scratch_.in(a.workspace));
   }
 
  private:

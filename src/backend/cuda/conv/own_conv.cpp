@@ -20,7 +20,7 @@ class MmaConv final : public Op {
   OpTraits traits() const override {
     return {.saved_bytes = saved_.bytes(),
             .workspace_bytes = space_.bytes(),
-            .backward_reads_x = true,
+            .backward_reads_inputs = {0},
             .backward_reads_y = spec_.relu && !spec_.average_pool,
             .adds_to_dx = spec_.input_gradient,
             .packed_form = packed_shape(),
@@ -29,7 +29,7 @@ class MmaConv final : public Op {
 
   void forward(const ForwardArguments& a) override {
     conv_mma_forward(context_.stream, spec_, parts_,
-                     {.x = a.x.data(),
+                     {.x = a.x().data(),
                       .packed = packed_weights(a),
                       .bias = spec_.bias ? a.parameters[1] : nullptr,
                       .y = a.y.data(),
@@ -39,12 +39,12 @@ class MmaConv final : public Op {
   void backward(const BackwardArguments& a) override {
     const ConvMmaGradient gradient{.dy = a.dy.data(), .y = a.y.data(), .open = open_.in(a.saved)};
     conv_mma_backward(context_.stream, spec_, parts_, gradient,
-                      {.x = a.x.data(),
+                      {.x = a.x().data(),
                        .packed = spec_.input_gradient ? packed_weights(a) : nullptr,
                        .partial_sums = partial_sums_.in(a.workspace),
                        .weight_gradient = a.parameter_gradients[0],
                        .bias_gradient = spec_.bias ? a.parameter_gradients[1] : nullptr,
-                       .dx = a.dx.data(),
+                       .dx = a.dx().data(),
                        .add = a.add_to_dx});
   }
 

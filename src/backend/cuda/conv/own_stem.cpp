@@ -15,20 +15,22 @@ class StemConv final : public Op {
 
   OpTraits traits() const override {
     return {.workspace_bytes = space_.bytes(),
-            .backward_reads_x = true,
+            .backward_reads_inputs = {0},
             .backward_reads_y = spec_.relu,
             .traffic = traffic()};
   }
 
   void forward(const ForwardArguments& a) override {
-    stem_conv_forward(
-        context_.stream, spec_,
-        {.x = a.x.data(), .weights = a.parameters[0], .bias = spec_.bias ? a.parameters[1] : nullptr, .y = a.y.data()});
+    stem_conv_forward(context_.stream, spec_,
+                      {.x = a.x().data(),
+                       .weights = a.parameters[0],
+                       .bias = spec_.bias ? a.parameters[1] : nullptr,
+                       .y = a.y.data()});
   }
 
   void backward(const BackwardArguments& a) override {
     stem_conv_backward(context_.stream, spec_,
-                       {.x = a.x.data(),
+                       {.x = a.x().data(),
                         .y = a.y.data(),
                         .dy = a.dy.data(),
                         .partial_sums = partial_sums_.in(a.workspace),

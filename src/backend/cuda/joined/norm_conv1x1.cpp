@@ -38,16 +38,16 @@ class CudaNormConv1x1 final : public Op {
   OpTraits traits() const override {
     return {.saved_bytes = saved_.bytes(),
             .workspace_bytes = space_.bytes(),
-            .backward_reads_x = true,
+            .backward_reads_inputs = {0},
             .adds_to_dx = !before_,
             .traffic = traffic()};
   }
 
   void forward(const ForwardArguments& a) override {
-    DDP_ASSERT(is_aligned(a.x.data()) && is_aligned(a.x2.data()) && is_aligned(a.y.data()));
+    DDP_ASSERT(is_aligned(a.x().data()) && is_aligned(a.inputs[1].data()) && is_aligned(a.y.data()));
     zero_inactive(a.y.data(), after_.shape, a.active);
     if (a.active == 0) return;
-    Conv1x1Arguments convolution = arguments_of(a.active, a.x.data(), a.parameters, a.saved);
+    Conv1x1Arguments convolution = arguments_of(a.active, a.x().data(), a.parameters, a.saved);
     convolution.of_before.statistics = a.statistics;
     convolution.of_after.statistics = a.statistics + (before_ ? before_->statistic_elements() : 0);
     if (a.training) {
@@ -61,7 +61,7 @@ class CudaNormConv1x1 final : public Op {
     BatchNormForward norm;
     norm.samples = a.active;
     norm.x = convolution.y;
-    norm.x2 = after_.add ? a.x2.data() : nullptr;
+    norm.x2 = after_.add ? a.inputs[1].data() : nullptr;
     norm.y = a.y.data();
     norm.weight = convolution.of_after.weight;
     norm.bias = convolution.of_after.bias;
@@ -73,19 +73,19 @@ class CudaNormConv1x1 final : public Op {
   }
 
   void backward(const BackwardArguments& a) override {
-    DDP_ASSERT(is_aligned(a.x.data()) && is_aligned(a.dy.data()) && is_aligned(a.dx.data()) &&
-               is_aligned(a.dx2.data()));
+    DDP_ASSERT(is_aligned(a.x().data()) && is_aligned(a.dy.data()) && is_aligned(a.dx().data()) &&
+               is_aligned(a.input_gradients[1].data()));
     if (!a.add_to_dx)
-      zero(a.dx.data(), strided() ? 0 : bytes_in(conv_.input, a.active), bytes_in(conv_.input, conv_.batch));
-    if (after_.add) zero_inactive(a.dx2.data(), after_.shape, a.active);
+      zero(a.dx().data(), strided() ? 0 : bytes_in(conv_.input, a.active), bytes_in(conv_.input, conv_.batch));
+    if (after_.add) zero_inactive(a.input_gradients[1].data(), after_.shape, a.active);
     if (a.active == 0) {
       clear(a.parameter_gradients);
       return;
     }
-    Conv1x1Arguments convolution = arguments_of(a.active, a.x.data(), a.parameters, a.saved);
+    Conv1x1Arguments convolution = arguments_of(a.active, a.x().data(), a.parameters, a.saved);
     convolution.g = a.dy.data();
     convolution.activation = after_.activation;
-    convolution.dx = a.dx.data();
+    convolution.dx = a.dx().data();
     convolution.add = a.add_to_dx;
     convolution.weights_gradient = a.parameter_gradients[first_];
     convolution.after_weight_gradient = a.parameter_gradients[first_ + 1];
@@ -131,19 +131,19 @@ class CudaNormConv1x1 final : public Op {
   }
 
   // Arguments of both directions in training.
-  Conv1x1Arguments arguments_of(std::int64_t samples, const void* x,
-                                const std::array<const float*, kMaxParameters>& parameters, std::byte* saved) const {
+  Conv1x1Arguments arguments_of(std::int64_t samples, const void* x, const ArgumentList<const float*>& parameters,
+                                std::byte* saved) const {
     Conv1x1Arguments arguments;
     arguments.samples = samples;
     arguments.x = x;
-    arguments.weights = parameters.at(first_);
+    arguments.weights = parameters[first_];
     arguments.y = convolved_.in(saved);
     if (before_) {
       arguments.before = &*before_;
       arguments.of_before = {parameters[0], parameters[1], before_means_.in(saved), nullptr};
     }
     arguments.after = &after_;
-    arguments.of_after = {parameters.at(first_ + 1), parameters.at(first_ + 2), after_means_.in(saved), nullptr};
+    arguments.of_after = {parameters[first_ + 1], parameters[first_ + 2], after_means_.in(saved), nullptr};
     return arguments;
   }
 
@@ -165,7 +165,7 @@ class CudaNormConv1x1 final : public Op {
     norm.samples = a.active;
     norm.x = convolution.y;
     norm.dy = a.dy.data();
-    norm.dx2 = after_.add ? a.dx2.data() : nullptr;
+    norm.dx2 = after_.add ? a.input_gradients[1].data() : nullptr;
     norm.weight = convolution.of_after.weight;
     norm.bias = convolution.of_after.bias;
     norm.weight_gradient = a.parameter_gradients[first_ + 1];
@@ -175,7 +175,7 @@ class CudaNormConv1x1 final : public Op {
     norm.partial_sums = convolution.partial_sums;
     batch_norm_sums(context_.stream, context_.element(), after_, kJoinedLayout, norm);
     if (!after_.add) return;
-    convolution.g = a.dx2.data();
+    convolution.g = a.input_gradients[1].data();
     convolution.activation = Activation::none;
   }
 
@@ -209,9 +209,9 @@ class CudaNormConv1x1 final : public Op {
   void zero_inactive(void* values, const Shape& shape, std::int64_t active) const {
     zero(values, bytes_in(shape, active), bytes_in(shape, conv_.batch));
   }
-  void clear(const std::array<float*, kMaxParameters>& gradients) const {
+  void clear(const ArgumentList<float*>& gradients) const {
     const auto clear_at = [&](std::size_t p, std::int64_t count) {
-      zero(gradients.at(p), 0, count * static_cast<std::int64_t>(sizeof(float)));
+      zero(gradients[p], 0, count * static_cast<std::int64_t>(sizeof(float)));
     };
     for (std::size_t p = 0; p < first_; ++p) clear_at(p, conv_.input.channels);
     clear_at(first_, conv_.weights());

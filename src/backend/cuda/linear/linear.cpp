@@ -55,7 +55,7 @@ class CudaLinear final : public Op {
 
   OpTraits traits() const override {
     return {.workspace_bytes = std::max(forward_space_.bytes(), backward_space_.bytes()),
-            .backward_reads_x = true,
+            .backward_reads_inputs = {0},
             .backward_reads_y = spec_.relu,
             .packed_form = packed_form(),
             .traffic = traffic()};
@@ -67,7 +67,7 @@ class CudaLinear final : public Op {
     if (weights == nullptr) weights = usable(a.parameters[0], weight_count(), weights_copy_.in(a.workspace));
     const void* bias = nullptr;
     if (spec_.bias && !spec_.relu) bias = usable(a.parameters[1], spec_.outputs, bias_copy_.in(a.workspace));
-    forward_.run(context_.stream, a.x.data(), weights, a.y.data(), bias, forward_scratch_.in(a.workspace));
+    forward_.run(context_.stream, a.x().data(), weights, a.y.data(), bias, forward_scratch_.in(a.workspace));
     if (spec_.relu) {
       add_bias(context_.stream, element, true, a.y.data(), spec_.bias ? a.parameters[1] : nullptr, spec_.batch,
                spec_.outputs);
@@ -80,7 +80,7 @@ class CudaLinear final : public Op {
     const bool with_bias = small && !spec_.relu && spec_.bias;
     const void* dpre = with_bias ? a.dy.data() : open_gradient(a);
     if (small) {
-      small_gradient(context_.stream, context_.element(), spec_, dpre, a.x.data(), a.parameter_gradients[0],
+      small_gradient(context_.stream, context_.element(), spec_, dpre, a.x().data(), a.parameter_gradients[0],
                      with_bias ? a.parameter_gradients[1] : nullptr);
     } else {
       write_weight_gradient(a, dpre);
@@ -88,7 +88,7 @@ class CudaLinear final : public Op {
     if (data_ == nullptr) return;
     const void* weights = a.packed;
     if (weights == nullptr) weights = usable(a.parameters[0], weight_count(), backward_weights_.in(a.workspace));
-    data_->run(context_.stream, dpre, weights, a.dx.data(), nullptr, backward_scratch_.in(a.workspace));
+    data_->run(context_.stream, dpre, weights, a.dx().data(), nullptr, backward_scratch_.in(a.workspace));
   }
 
  private:
@@ -122,7 +122,7 @@ class CudaLinear final : public Op {
   void write_weight_gradient(const BackwardArguments& a, const void* dpre) {
     float* gradient = a.parameter_gradients[0];
     float* target = is_aligned(gradient) ? gradient : gradient_copy_.in(a.workspace);
-    weights_.run(context_.stream, dpre, a.x.data(), target, nullptr, backward_scratch_.in(a.workspace));
+    weights_.run(context_.stream, dpre, a.x().data(), target, nullptr, backward_scratch_.in(a.workspace));
     if (target != gradient) {
       convert(context_.stream, Element::fp32, target, Element::fp32, gradient, weight_count());
     }

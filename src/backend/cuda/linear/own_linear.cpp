@@ -22,7 +22,7 @@ class MmaLinear final : public Op {
 
   OpTraits traits() const override {
     return {.workspace_bytes = space_.bytes(),
-            .backward_reads_x = true,
+            .backward_reads_inputs = {0},
             .backward_reads_y = spec_.relu,
             .packed_form = packed_shape(),
             .traffic = traffic()};
@@ -33,7 +33,7 @@ class MmaLinear final : public Op {
     const bool takes = a.loss != nullptr && a.loss->arguments.loss_scale == nullptr;
     LossCall* loss = takes && linear_mma_takes_loss(spec_) && spec_.batch > 0 ? a.loss : nullptr;
     linear_mma_forward(context_.stream, spec_, parts_,
-                       {.x = a.x.data(),
+                       {.x = a.x().data(),
                         .packed = packed_weights(a),
                         .bias = spec_.bias ? a.parameters[1] : nullptr,
                         .y = a.y.data(),
@@ -44,14 +44,14 @@ class MmaLinear final : public Op {
 
   void backward(const BackwardArguments& a) override {
     linear_mma_backward(context_.stream, spec_, parts_,
-                        {.x = a.x.data(),
+                        {.x = a.x().data(),
                          .y = a.y.data(),
                          .dy = a.dy.data(),
                          .packed = spec_.input_gradient ? packed_weights(a) : nullptr,
                          .positions = positions_,
                          .weight_gradient = a.parameter_gradients[0],
                          .bias_gradient = spec_.bias ? a.parameter_gradients[1] : nullptr,
-                         .dx = a.dx.data()});
+                         .dx = a.dx().data()});
   }
 
  private:

@@ -27,18 +27,18 @@ class CudaBatchNorm final : public Op {
   OpTraits traits() const override {
     return {.saved_bytes = saved_.bytes(),
             .workspace_bytes = space_.bytes(),
-            .backward_reads_x = true,
+            .backward_reads_inputs = {0},
             .traffic = traffic()};
   }
 
   void forward(const ForwardArguments& a) override {
-    DDP_ASSERT(is_aligned(a.x.data()) && is_aligned(a.x2.data()) && is_aligned(a.y.data()));
+    DDP_ASSERT(is_aligned(a.x().data()) && is_aligned(a.inputs[1].data()) && is_aligned(a.y.data()));
     zero_inactive(a.y, a.active);
     if (a.active == 0) return;
     BatchNormForward arguments;
     arguments.samples = a.active;
-    arguments.x = a.x.data();
-    arguments.x2 = spec_.add ? a.x2.data() : nullptr;
+    arguments.x = a.x().data();
+    arguments.x2 = spec_.add ? a.inputs[1].data() : nullptr;
     arguments.y = a.y.data();
     arguments.weight = a.parameters[0];
     arguments.bias = a.parameters[1];
@@ -59,9 +59,9 @@ class CudaBatchNorm final : public Op {
   }
 
   void backward(const BackwardArguments& a) override {
-    DDP_ASSERT(is_aligned(a.dy.data()) && is_aligned(a.dx.data()) && is_aligned(a.dx2.data()));
-    zero_inactive(a.dx, a.active);
-    if (spec_.add) zero_inactive(a.dx2, a.active);
+    DDP_ASSERT(is_aligned(a.dy.data()) && is_aligned(a.dx().data()) && is_aligned(a.input_gradients[1].data()));
+    zero_inactive(a.dx(), a.active);
+    if (spec_.add) zero_inactive(a.input_gradients[1], a.active);
     if (a.active == 0) {
       const std::size_t bytes = static_cast<std::size_t>(spec_.shape.channels) * sizeof(float);
       for (float* gradient : a.parameter_gradients) {
@@ -71,10 +71,10 @@ class CudaBatchNorm final : public Op {
     }
     BatchNormBackward arguments;
     arguments.samples = a.active;
-    arguments.x = a.x.data();
+    arguments.x = a.x().data();
     arguments.dy = a.dy.data();
-    arguments.dx = a.dx.data();
-    arguments.dx2 = spec_.add ? a.dx2.data() : nullptr;
+    arguments.dx = a.dx().data();
+    arguments.dx2 = spec_.add ? a.input_gradients[1].data() : nullptr;
     arguments.weight = a.parameters[0];
     arguments.bias = a.parameters[1];
     arguments.weight_gradient = a.parameter_gradients[0];

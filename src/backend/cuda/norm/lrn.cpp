@@ -12,13 +12,13 @@ class CudaLrn final : public Op {
         layout_(layout),
         products_(space_.add<float>(spec.batch * spec.shape.elements())) {}
 
-  OpTraits traits() const override { return {.workspace_bytes = space_.bytes(), .backward_reads_x = true}; }
+  OpTraits traits() const override { return {.workspace_bytes = space_.bytes(), .backward_reads_inputs = {0}}; }
 
   void forward(const ForwardArguments& a) override {
-    lrn_forward(context_.stream, context_.element(), spec_, layout_, a.x.data(), a.y.data());
+    lrn_forward(context_.stream, context_.element(), spec_, layout_, a.x().data(), a.y.data());
   }
   void backward(const BackwardArguments& a) override {
-    lrn_backward(context_.stream, context_.element(), spec_, layout_, a.x.data(), a.dy.data(), a.dx.data(),
+    lrn_backward(context_.stream, context_.element(), spec_, layout_, a.x().data(), a.dy.data(), a.dx().data(),
                  products_.in(a.workspace));
   }
 

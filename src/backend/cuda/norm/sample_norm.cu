@@ -174,7 +174,7 @@ class CudaSampleNorm final : public Op {
   OpTraits traits() const override {
     return {.saved_bytes = static_cast<std::size_t>(2 * spec_.batch * spec_.sets()) * sizeof(float),
             .workspace_bytes = space_.bytes(),
-            .backward_reads_x = true};
+            .backward_reads_inputs = {0}};
   }
 
   void forward(const ForwardArguments& a) override {
@@ -183,7 +183,7 @@ class CudaSampleNorm final : public Op {
     const Coefficients n = coefficients(a.parameters, a.training ? as<float>(a.saved) : means_.in(a.workspace));
     with_element(context_.element(), [&](auto zero) {
       using T = decltype(zero);
-      launch(context_.stream, blocks_, threads_, sample_norm_forward_kernel<T>, sets_, n, as<T>(a.x.data()),
+      launch(context_.stream, blocks_, threads_, sample_norm_forward_kernel<T>, sets_, n, as<T>(a.x().data()),
              as<T>(a.y.data()));
     });
   }
@@ -196,20 +196,20 @@ class CudaSampleNorm final : public Op {
       using A = decltype(access);
       const Tiling tiling(rows_, A::kWidth);
       launch(context_.stream, tiling.blocks(), tiling.threads(), sample_norm_sums_kernel<T, A>, rows_, tiling, sets_,
-             static_cast<const float*>(n.means), as<T>(a.x.data()), as<T>(a.dy.data()), partial);
+             static_cast<const float*>(n.means), as<T>(a.x().data()), as<T>(a.dy.data()), partial);
       launch(context_.stream, chunk_blocks(rows_.channels), dim3(kChunkColumns, kChunkLines),
              sample_norm_parameters_kernel, rows_, tiling, static_cast<const float*>(partial), a.parameter_gradients[0],
              a.parameter_gradients[1]);
       if (sets_.count == 0) return;
-      launch(context_.stream, blocks_, threads_, sample_norm_backward_kernel<T>, sets_, n, as<T>(a.x.data()),
-             as<T>(a.dy.data()), as<T>(a.dx.data()));
+      launch(context_.stream, blocks_, threads_, sample_norm_backward_kernel<T>, sets_, n, as<T>(a.x().data()),
+             as<T>(a.dy.data()), as<T>(a.dx().data()));
     });
   }
 
  private:
   static constexpr unsigned kSetsBeside = 32;
 
-  Coefficients coefficients(const std::array<const float*, kMaxParameters>& parameters, float* means) const {
+  Coefficients coefficients(const ArgumentList<const float*>& parameters, float* means) const {
     return {parameters[0], parameters[1], means, spec_.epsilon};
   }
 

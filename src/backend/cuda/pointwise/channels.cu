@@ -64,12 +64,13 @@ class CudaConcat final : public Op {
         channels_last_(layout == Layout::nhwc) {}
 
   void forward(const ForwardArguments& a) override {
-    copy_channels(context_, copy(whole(), first_, first_.channels), batch_, a.x.data(), a.y.data());
-    copy_channels(context_, copy(behind(), second_, second_.channels), batch_, a.x2.data(), a.y.data());
+    copy_channels(context_, copy(whole(), first_, first_.channels), batch_, a.x().data(), a.y.data());
+    copy_channels(context_, copy(behind(), second_, second_.channels), batch_, a.inputs[1].data(), a.y.data());
   }
   void backward(const BackwardArguments& a) override {
-    copy_channels(context_, copy(first_, whole(), first_.channels), batch_, a.dy.data(), a.dx.data());
-    copy_channels(context_, copy(second_, behind(), second_.channels), batch_, a.dy.data(), a.dx2.data());
+    copy_channels(context_, copy(first_, whole(), first_.channels), batch_, a.dy.data(), a.dx().data());
+    copy_channels(context_, copy(second_, behind(), second_.channels), batch_, a.dy.data(),
+                  a.input_gradients[1].data());
   }
 
  private:
@@ -94,17 +95,17 @@ class CudaChannelSelect final : public Op {
 
   void forward(const ForwardArguments& a) override {
     const ChannelRange from{u32(spec_.input.channels), u32(spec_.first)};
-    copy_channels(context_, copy({u32(spec_.count), 0}, from, spec_.groups), spec_.batch, a.x.data(), a.y.data());
+    copy_channels(context_, copy({u32(spec_.count), 0}, from, spec_.groups), spec_.batch, a.x().data(), a.y.data());
   }
   void backward(const BackwardArguments& a) override {
     if (spec_.count < spec_.input.channels) {
       const auto count = static_cast<std::size_t>(spec_.batch * spec_.input.elements());
-      DDP_CUDA(cudaMemsetAsync(a.dx.data(), 0, count * bytes_of(context_.element()), context_.stream));
+      DDP_CUDA(cudaMemsetAsync(a.dx().data(), 0, count * bytes_of(context_.element()), context_.stream));
     }
     const ChannelRange to{u32(spec_.input.channels), u32(spec_.first)};
     // A shuffle of g groups is undone by one of count / g groups.
     copy_channels(context_, copy(to, {u32(spec_.count), 0}, spec_.count / spec_.groups), spec_.batch, a.dy.data(),
-                  a.dx.data());
+                  a.dx().data());
   }
 
  private:

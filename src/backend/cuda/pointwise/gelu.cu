@@ -60,22 +60,22 @@ class CudaGelu final : public Op {
   CudaGelu(const CudaContext& context, const GeluSpec& spec)
       : context_(context), count_(static_cast<std::size_t>(spec.batch * spec.shape.elements())) {}
 
-  OpTraits traits() const override { return {.backward_reads_x = true}; }
+  OpTraits traits() const override { return {.backward_reads_inputs = {0}}; }
 
   void forward(const ForwardArguments& a) override {
     if (count_ == 0) return;
     with_element(context_.element(), [&](auto zero) {
       using T = decltype(zero);
-      launch(context_.stream, vector_blocks_for<T>(count_), kThreads, gelu_forward_kernel<kForm, T>, as<T>(a.x.data()),
-             as<T>(a.y.data()), count_);
+      launch(context_.stream, vector_blocks_for<T>(count_), kThreads, gelu_forward_kernel<kForm, T>,
+             as<T>(a.x().data()), as<T>(a.y.data()), count_);
     });
   }
   void backward(const BackwardArguments& a) override {
     if (count_ == 0) return;
     with_element(context_.element(), [&](auto zero) {
       using T = decltype(zero);
-      launch(context_.stream, vector_blocks_for<T>(count_), kThreads, gelu_backward_kernel<kForm, T>, as<T>(a.x.data()),
-             as<T>(a.dy.data()), as<T>(a.dx.data()), count_);
+      launch(context_.stream, vector_blocks_for<T>(count_), kThreads, gelu_backward_kernel<kForm, T>,
+             as<T>(a.x().data()), as<T>(a.dy.data()), as<T>(a.dx().data()), count_);
     });
   }
 

@@ -103,7 +103,7 @@ class CudaPad final : public Op {
     if (out_count_ == 0) return;
     with_element(context_.element(), [&](auto zero) {
       using T = decltype(zero);
-      launch(context_.stream, blocks_for(out_count_), kThreads, pad_forward_kernel<T>, pad_, as<T>(a.x.data()),
+      launch(context_.stream, blocks_for(out_count_), kThreads, pad_forward_kernel<T>, pad_, as<T>(a.x().data()),
              as<T>(a.y.data()), out_count_);
     });
   }
@@ -112,7 +112,7 @@ class CudaPad final : public Op {
     with_element(context_.element(), [&](auto zero) {
       using T = decltype(zero);
       launch(context_.stream, blocks_for(in_count_), kThreads, pad_backward_kernel<T>, pad_, as<T>(a.dy.data()),
-             as<T>(a.dx.data()), in_count_);
+             as<T>(a.dx().data()), in_count_);
     });
   }
 

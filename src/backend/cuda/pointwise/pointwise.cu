@@ -75,14 +75,14 @@ class CudaPointwise final : public Op {
   CudaPointwise(const CudaContext& context, const PointwiseSpec& spec)
       : context_(context), alpha_(spec.alpha), count_(static_cast<std::size_t>(spec.batch * spec.shape.elements())) {}
 
-  OpTraits traits() const override { return {.backward_reads_x = true}; }
+  OpTraits traits() const override { return {.backward_reads_inputs = {0}}; }
 
   void forward(const ForwardArguments& a) override {
     if (count_ == 0) return;
     with_element(context_.element(), [&](auto zero) {
       using T = decltype(zero);
       launch(context_.stream, vector_blocks_for<T>(count_), kThreads, pointwise_forward_kernel<kFunction, T>, alpha_,
-             as<T>(a.x.data()), as<T>(a.y.data()), count_);
+             as<T>(a.x().data()), as<T>(a.y.data()), count_);
     });
   }
   void backward(const BackwardArguments& a) override {
@@ -90,7 +90,7 @@ class CudaPointwise final : public Op {
     with_element(context_.element(), [&](auto zero) {
       using T = decltype(zero);
       launch(context_.stream, vector_blocks_for<T>(count_), kThreads, pointwise_backward_kernel<kFunction, T>, alpha_,
-             as<T>(a.x.data()), as<T>(a.dy.data()), as<T>(a.dx.data()), count_);
+             as<T>(a.x().data()), as<T>(a.dy.data()), as<T>(a.dx().data()), count_);
     });
   }
 

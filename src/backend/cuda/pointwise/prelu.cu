@@ -63,14 +63,14 @@ class CudaPrelu final : public Op {
     });
   }
 
-  OpTraits traits() const override { return {.workspace_bytes = space_.bytes(), .backward_reads_x = true}; }
+  OpTraits traits() const override { return {.workspace_bytes = space_.bytes(), .backward_reads_inputs = {0}}; }
 
   void forward(const ForwardArguments& a) override {
     if (count_ == 0) return;
     with_element(context_.element(), [&](auto zero) {
       using T = decltype(zero);
-      launch(context_.stream, blocks_for(count_), kThreads, prelu_kernel<T>, rows_, as<T>(a.x.data()), a.parameters[0],
-             as<T>(a.y.data()), count_);
+      launch(context_.stream, blocks_for(count_), kThreads, prelu_kernel<T>, rows_, as<T>(a.x().data()),
+             a.parameters[0], as<T>(a.y.data()), count_);
     });
   }
 
@@ -81,7 +81,7 @@ class CudaPrelu final : public Op {
       using A = decltype(access);
       const Tiling tiling(rows_, A::kWidth);
       launch(context_.stream, tiling.blocks(), tiling.threads(), prelu_backward_kernel<T, A>, rows_, tiling,
-             as<T>(a.x.data()), a.parameters[0], as<T>(a.dy.data()), as<T>(a.dx.data()), partial);
+             as<T>(a.x().data()), a.parameters[0], as<T>(a.dy.data()), as<T>(a.dx().data()), partial);
       launch(context_.stream, chunk_blocks(rows_.channels), dim3(kChunkColumns, kChunkLines), prelu_weights_kernel,
              rows_, tiling, static_cast<const float*>(partial), a.parameter_gradients[0]);
     });

@@ -67,17 +67,17 @@ class CudaProduct final : public Op {
         positions_(static_cast<std::uint32_t>(spec.shape.height * spec.shape.width)),
         count_(static_cast<std::size_t>(spec.batch * spec.shape.elements())) {}
 
-  OpTraits traits() const override { return {.backward_reads_x = true, .backward_reads_x2 = true}; }
+  OpTraits traits() const override { return {.backward_reads_inputs = {0, 1}}; }
 
   void forward(const ForwardArguments& a) override {
     if (count_ == 0) return;
     with_element(context_.element(), [&](auto zero) {
       using T = decltype(zero);
       if (spec_.per_channel) {
-        launch(context_.stream, blocks_for(count_), kThreads, scale_kernel<T>, rows_, positions_, as<T>(a.x.data()),
-               as<T>(a.x2.data()), as<T>(a.y.data()), count_);
+        launch(context_.stream, blocks_for(count_), kThreads, scale_kernel<T>, rows_, positions_, as<T>(a.x().data()),
+               as<T>(a.inputs[1].data()), as<T>(a.y.data()), count_);
       } else {
-        multiply<T>(a.x.data(), a.x2.data(), a.y.data());
+        multiply<T>(a.x().data(), a.inputs[1].data(), a.y.data());
       }
     });
   }
@@ -87,8 +87,8 @@ class CudaProduct final : public Op {
     with_element(context_.element(), [&](auto zero) {
       using T = decltype(zero);
       if (!spec_.per_channel) {
-        multiply<T>(a.dy.data(), a.x2.data(), a.dx.data());
-        multiply<T>(a.dy.data(), a.x.data(), a.dx2.data());
+        multiply<T>(a.dy.data(), a.inputs[1].data(), a.dx().data());
+        multiply<T>(a.dy.data(), a.x().data(), a.input_gradients[1].data());
       } else if (rows_.positions > 0) {
         scale_backward<T, Access<1, true>>(1, a);
       } else {
@@ -108,8 +108,8 @@ class CudaProduct final : public Op {
     const unsigned groups = (rows_.channels + columns - 1) / columns;
     const dim3 blocks(groups * static_cast<unsigned>(spec_.batch));
     const dim3 threads(columns, kThreads / columns);
-    launch(context_.stream, blocks, threads, scale_backward_kernel<T, A>, rows_, positions_, as<T>(a.x.data()),
-           as<T>(a.x2.data()), as<T>(a.dy.data()), as<T>(a.dx.data()), as<T>(a.dx2.data()));
+    launch(context_.stream, blocks, threads, scale_backward_kernel<T, A>, rows_, positions_, as<T>(a.x().data()),
+           as<T>(a.inputs[1].data()), as<T>(a.dy.data()), as<T>(a.dx().data()), as<T>(a.input_gradients[1].data()));
   }
 
   const CudaContext& context_;

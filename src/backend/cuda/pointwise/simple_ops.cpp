@@ -14,11 +14,11 @@ class CudaActivation final : public Op {
   OpTraits traits() const override { return {.backward_reads_y = activation_ != Activation::none, .in_place = true}; }
 
   void forward(const ForwardArguments& a) override {
-    activation_forward(context_.stream, context_.element(), activation_, a.x.data(), a.y.data(), count_);
+    activation_forward(context_.stream, context_.element(), activation_, a.x().data(), a.y.data(), count_);
   }
   void backward(const BackwardArguments& a) override {
-    activation_backward(context_.stream, context_.element(), activation_, a.y.data(), a.dy.data(), a.dx.data(), nullptr,
-                        count_);
+    activation_backward(context_.stream, context_.element(), activation_, a.y.data(), a.dy.data(), a.dx().data(),
+                        nullptr, count_);
   }
 
  private:
@@ -35,11 +35,12 @@ class CudaAdd final : public Op {
   OpTraits traits() const override { return {.backward_reads_y = activation_ != Activation::none, .in_place = true}; }
 
   void forward(const ForwardArguments& a) override {
-    add_activations(context_.stream, context_.element(), activation_, a.x.data(), a.x2.data(), a.y.data(), count_);
+    add_activations(context_.stream, context_.element(), activation_, a.x().data(), a.inputs[1].data(), a.y.data(),
+                    count_);
   }
   void backward(const BackwardArguments& a) override {
-    activation_backward(context_.stream, context_.element(), activation_, a.y.data(), a.dy.data(), a.dx.data(),
-                        a.dx2.data(), count_);
+    activation_backward(context_.stream, context_.element(), activation_, a.y.data(), a.dy.data(), a.dx().data(),
+                        a.input_gradients[1].data(), count_);
   }
 
  private:
@@ -55,8 +56,10 @@ class CudaDropout final : public Op {
 
   OpTraits traits() const override { return {.in_place = true}; }
 
-  void forward(const ForwardArguments& a) override { drop(a.training ? a.active : 0, a.keys, a.x.data(), a.y.data()); }
-  void backward(const BackwardArguments& a) override { drop(a.active, a.keys, a.dy.data(), a.dx.data()); }
+  void forward(const ForwardArguments& a) override {
+    drop(a.training ? a.active : 0, a.keys, a.x().data(), a.y.data());
+  }
+  void backward(const BackwardArguments& a) override { drop(a.active, a.keys, a.dy.data(), a.dx().data()); }
 
  private:
   void drop(std::int64_t samples, const std::uint64_t* keys, const void* from, void* to) const {
@@ -73,8 +76,8 @@ class CudaReorder final : public Op {
   CudaReorder(const CudaContext& context, const ReorderSpec& spec, Layout from, Layout to)
       : context_(context), spec_(spec), from_(from), to_(to) {}
 
-  void forward(const ForwardArguments& a) override { move(a.x.data(), from_, a.y.data(), to_); }
-  void backward(const BackwardArguments& a) override { move(a.dy.data(), to_, a.dx.data(), from_); }
+  void forward(const ForwardArguments& a) override { move(a.x().data(), from_, a.y.data(), to_); }
+  void backward(const BackwardArguments& a) override { move(a.dy.data(), to_, a.dx().data(), from_); }
 
  private:
   void move(const void* source, Layout from, void* target, Layout to) const {
@@ -105,8 +108,8 @@ class CudaChannelsLast final : public Op {
         bytes_(static_cast<std::size_t>(spec.batch * spec.input.elements()) * bytes_of(context.element())) {}
 
   OpTraits traits() const override { return {.in_place = true}; }
-  void forward(const ForwardArguments& a) override { move(a.x.data(), a.y.data()); }
-  void backward(const BackwardArguments& a) override { move(a.dy.data(), a.dx.data()); }
+  void forward(const ForwardArguments& a) override { move(a.x().data(), a.y.data()); }
+  void backward(const BackwardArguments& a) override { move(a.dy.data(), a.dx().data()); }
 
  private:
   void move(const void* from, void* to) const {

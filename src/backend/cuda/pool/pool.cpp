@@ -11,10 +11,10 @@ class CudaPool final : public Op {
   OpTraits traits() const override { return {.saved_bytes = pool_saved_bytes(spec_)}; }
 
   void forward(const ForwardArguments& a) override {
-    pool_forward(context_.stream, context_.element(), spec_, layout_, a.x.data(), a.y.data(), a.saved);
+    pool_forward(context_.stream, context_.element(), spec_, layout_, a.x().data(), a.y.data(), a.saved);
   }
   void backward(const BackwardArguments& a) override {
-    pool_backward(context_.stream, context_.element(), spec_, layout_, a.dy.data(), a.dx.data(), a.saved);
+    pool_backward(context_.stream, context_.element(), spec_, layout_, a.dy.data(), a.dx().data(), a.saved);
   }
 
  private:

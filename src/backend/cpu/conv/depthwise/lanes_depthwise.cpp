@@ -18,7 +18,7 @@ class LanesDepthwise final : public Op {
   explicit LanesDepthwise(const ConvSpec& spec)
       : spec_(spec), threads_(omp_get_max_threads()), planes_(spec, workspace_, threads_) {}
 
-  OpTraits traits() const override { return {.workspace_bytes = workspace_.bytes(), .backward_reads_x = true}; }
+  OpTraits traits() const override { return {.workspace_bytes = workspace_.bytes(), .backward_reads_inputs = {0}}; }
 
   void forward(const ForwardArguments& a) override {
     const float* factors = planes_.factors(a.parameters[0], a.workspace);
@@ -26,7 +26,7 @@ class LanesDepthwise final : public Op {
     for (std::int64_t b = 0; b < sample_blocks(a.active); ++b) {
       for (std::int64_t c = 0; c < channels(); ++c) {
         planes_.forward(factors + c * planes_.taps(), spec_.bias ? a.parameters[1][c] : 0.0F, whole(),
-                        rows<const Value>(a.x, c, planes_.x_plane())[b], rows<Value>(a.y, c, planes_.y_plane())[b]);
+                        rows<const Value>(a.x(), c, planes_.x_plane())[b], rows<Value>(a.y, c, planes_.y_plane())[b]);
       }
     }
   }
@@ -35,7 +35,7 @@ class LanesDepthwise final : public Op {
     const float* factors = planes_.factors(a.parameters[0], a.workspace);
 #pragma omp parallel for schedule(static) num_threads(threads_)
     for (std::int64_t c = 0; c < channels(); ++c) {
-      const auto x = rows<const Value>(a.x, c, planes_.x_plane());
+      const auto x = rows<const Value>(a.x(), c, planes_.x_plane());
       const auto dy = rows<const Value>(a.dy, c, planes_.y_plane());
       planes_.begin_weights(a.workspace);
       for (std::int64_t b = 0; b < sample_blocks(a.active); ++b) planes_.add_weights(whole(), x[b], dy[b], a.workspace);
@@ -43,10 +43,10 @@ class LanesDepthwise final : public Op {
       if (spec_.bias) a.parameter_gradients[1][c] = planes_.bias_gradient(dy, sample_blocks(a.active));
       if (!spec_.input_gradient) continue;
       planes_.pack(c, factors, a.workspace);
-      const auto dx = rows<Value>(a.dx, c, planes_.x_plane());
+      const auto dx = rows<Value>(a.dx(), c, planes_.x_plane());
       for (std::int64_t b = 0; b < sample_blocks(a.active); ++b) planes_.data(c, whole(), dy[b], dx[b], a.workspace);
     }
-    if (spec_.input_gradient) clear_rest(values<Value>(a.dx), a.active, spec_.batch, spec_.input, Layout::lanes16);
+    if (spec_.input_gradient) clear_rest(values<Value>(a.dx()), a.active, spec_.batch, spec_.input, Layout::lanes16);
   }
 
  private:

@@ -47,7 +47,7 @@ class NhwcDepthwise final : public Op {
     sample_sums_ = workspace_.add<float>(threads * sums_size());
   }
 
-  OpTraits traits() const override { return {.workspace_bytes = workspace_.bytes(), .backward_reads_x = true}; }
+  OpTraits traits() const override { return {.workspace_bytes = workspace_.bytes(), .backward_reads_inputs = {0}}; }
 
   void forward(const ForwardArguments& a) override {
     pack_forward_weights(a);
@@ -57,7 +57,7 @@ class NhwcDepthwise final : public Op {
 #pragma omp for collapse(2) schedule(static)
       for (std::int64_t n = 0; n < spec_.batch; ++n) {
         for (std::int64_t b = 0; b < blocks_; ++b) {
-          copy_image(a.x.fp32(), n, b, slabs);
+          copy_image(a.x().fp32(), n, b, slabs);
           kernels_.forward({slabs.x, x_row_, shape_.pad_top, shape_.in_h, shape_.stride, shape_.kernel_h,
                             shape_.kernel_w, weights_.in(a.workspace) + b * kLanes * taps_,
                             bias_.in(a.workspace) + b * kLanes, shape_.out_h, shape_.out_w,
@@ -142,7 +142,7 @@ class NhwcDepthwise final : public Op {
     std::fill_n(sums, sums_size(), 0.0F);
     float* dy_inside = slabs.dy + kLanes * border_;
     for (std::int64_t n = group * spec_.batch / groups_; n < (group + 1) * spec_.batch / groups_; ++n) {
-      copy_image(a.x.fp32(), n, block, slabs);
+      copy_image(a.x().fp32(), n, block, slabs);
       kernels_.copy({a.dy.fp32() + n * output_size() + block * kLanes, channels_, lanes_of(block), shape_.out_h,
                      shape_.out_w, dy_inside, dy_row_});
       kernels_.gradient({slabs.x, x_row_, shape_.pad_top, shape_.in_h, shape_.stride, shape_.kernel_h, shape_.kernel_w,
@@ -158,7 +158,7 @@ class NhwcDepthwise final : public Op {
       const lanes::ConvShape& s = phase.shape;
       kernels_.forward({dy - s.pad_top * dy_row_ - kLanes * s.pad_left, dy_row_, s.pad_top, s.in_h, 1, s.kernel_h,
                         s.kernel_w, weights, bias_.in(a.workspace) + block * kLanes, s.out_h, s.out_w,
-                        a.dx.fp32() + n * input_size() + phase.begin * channels_ + block * kLanes,
+                        a.dx().fp32() + n * input_size() + phase.begin * channels_ + block * kLanes,
                         s.out_row * channels_, s.out_step * channels_, lanes_of(block)});
       weights += kLanes * s.kernel_h * s.kernel_w;
     }
