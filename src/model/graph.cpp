@@ -326,7 +326,8 @@ int Graph::add(int a, int b) {
 
 int Graph::pointwise(int from, PointwiseFunction function, float alpha) {
   check(std::isfinite(alpha), ExitCode::usage, "{} with an alpha of {}; it must be finite", to_string(function), alpha);
-  return add_layer(std::string(to_string(function)), PointwiseLayer{function, alpha}, {from}, shape(from));
+  return add_layer(std::string(to_string(function)), PointwiseSpec{.function = function, .alpha = alpha}, {from},
+                   shape(from));
 }
 
 int Graph::product(int a, int b) {

@@ -68,13 +68,6 @@ struct SampleNormLayer {
 struct ActivationLayer {
   Activation activation = Activation::relu;
 };
-struct GeluLayer {
-  GeluForm form = GeluForm::exact;
-};
-struct PointwiseLayer {
-  PointwiseFunction function = PointwiseFunction::silu;
-  float alpha = 0;
-};
 struct PreluLayer {
   bool shared = false;  // one weight for all channels
 };
@@ -118,10 +111,11 @@ struct AffineLayer {
   bool shift = true;
 };
 
-using LayerKind =
-    std::variant<InputLayer, ConvLayer, ConvTransposeLayer, LinearLayer, BatchNormLayer, SampleNormLayer,
-                 ActivationLayer, GeluLayer, PointwiseLayer, PreluLayer, PoolLayer, PadLayer, LrnLayer, DropoutLayer,
-                 AddLayer, ProductLayer, ConcatLayer, ChannelSelectLayer, FlattenLayer, AffineLayer>;
+using LayerKind = std::variant<InputLayer, ConvLayer, ConvTransposeLayer, LinearLayer, BatchNormLayer, SampleNormLayer,
+                               ActivationLayer, PreluLayer, PoolLayer, PadLayer, LrnLayer, DropoutLayer, AddLayer,
+                               ProductLayer, ConcatLayer, ChannelSelectLayer, FlattenLayer, AffineLayer,
+                               // Specs whose batch and shape are open: LayerSpec.
+                               GeluSpec, PointwiseSpec>;
 
 struct Layer {
   std::string name;
@@ -214,9 +208,12 @@ class Graph {
   int batch_norm(const std::string& name, int from, const BatchNormLayer& layer = {});
   int activation(int from, Activation activation);
   int relu(int from) { return activation(from, Activation::relu); }
-  int gelu(int from, GeluForm form = GeluForm::exact) {
-    return add_layer("gelu", GeluLayer{form}, {from}, shape(from));
+  // A layer with the settings of a spec, called as its kind.
+  template <LayerSpec Spec>
+  int apply(int from, const Spec& spec) {
+    return add_layer(std::string(Spec::kKind), spec, {from}, shape(from));
   }
+  int gelu(int from, GeluForm form = GeluForm::exact) { return apply(from, GeluSpec{.form = form}); }
   // `alpha`: of leaky_relu and elu.
   int pointwise(int from, PointwiseFunction function, float alpha = 0);
   int prelu(const std::string& name, int from, bool shared = false);

@@ -39,8 +39,7 @@ class Rebuild {
   void operator()(const BatchNormLayer& l) { to_.batch_norm(layer_->name, input(), l); }
   void operator()(const SampleNormLayer& l) { to_.sample_norm(layer_->name, input(), l); }
   void operator()(const ActivationLayer& l) { to_.activation(input(), l.activation); }
-  void operator()(const GeluLayer& l) { to_.gelu(input(), l.form); }
-  void operator()(const PointwiseLayer& l) { to_.pointwise(input(), l.function, l.alpha); }
+  void operator()(const LayerSpec auto& l) { to_.apply(input(), l); }
   void operator()(const PreluLayer& l) { to_.prelu(layer_->name, input(), l.shared); }
   void operator()(const PoolLayer& l) {
     if (l.adaptive_height > 0) {

@@ -18,8 +18,10 @@ Shape read_by_layer(const LayerKind& kind, const Shape& out, const Shape& whole)
       Overloaded{
           [&](const OneOf<ConvLayer, PoolLayer> auto& layer) { return layer.window.reads(out, whole); },
 
-          [&](const OneOf<ActivationLayer, GeluLayer, PointwiseLayer, PreluLayer, AddLayer, LrnLayer,
-                          AffineLayer> auto& /*layer*/) { return out; },
+          [&](const OneOf<ActivationLayer, PreluLayer, AddLayer, LrnLayer, AffineLayer> auto& /*layer*/) {
+            return out;
+          },
+          [&](const LayerSpec auto& /*layer*/) { return out; },
           [&](const ChannelSelectLayer& /*layer*/) {
             return Shape{whole.channels, out.height, out.width};
           },
@@ -158,19 +160,21 @@ class Lowering {
     const bool relu = activation == Activation::relu;
     const bool clipped = relu || activation == Activation::relu6;
     return std::visit(
-        Overloaded{[&](OneOf<ConvSpec, LinearSpec> auto& spec) {
-                     const bool fuses = relu && !spec.relu;
-                     spec.relu = spec.relu || fuses;
-                     return fuses;
-                   },
-                   [&](OneOf<BatchNormSpec, AddSpec> auto& spec) {
-                     const bool fuses = clipped && spec.activation == Activation::none;
-                     if (fuses) spec.activation = activation;
-                     return fuses;
-                   },
-                   [](OneOf<ConvTransposeSpec, PadSpec, ActivationSpec, GeluSpec, PointwiseSpec, PreluSpec, ProductSpec,
-                            ConcatSpec, ChannelSelectSpec, PoolSpec, SampleNormSpec, LrnSpec, DropoutSpec, ReorderSpec,
-                            ChannelsLastSpec> auto& /*spec*/) { return false; }},
+        Overloaded{
+            [&](OneOf<ConvSpec, LinearSpec> auto& spec) {
+              const bool fuses = relu && !spec.relu;
+              spec.relu = spec.relu || fuses;
+              return fuses;
+            },
+            [&](OneOf<BatchNormSpec, AddSpec> auto& spec) {
+              const bool fuses = clipped && spec.activation == Activation::none;
+              if (fuses) spec.activation = activation;
+              return fuses;
+            },
+            [](OneOf<ConvTransposeSpec, ActivationSpec, PoolSpec, ReorderSpec, ChannelsLastSpec> auto& /*spec*/) {
+              return false;
+            },
+            [](const SimpleSpec auto& /*spec*/) { return false; }},
         stages_.back().spec);
   }
 
@@ -239,11 +243,11 @@ class Lowering {
                      return DropoutSpec{batch_, in, l.rate, static_cast<std::uint32_t>(i), l.unit};
                    },
                    [&](const AddLayer& /*l*/) -> OpSpec { return AddSpec{.batch = batch_, .shape = in}; },
-                   [&](const GeluLayer& l) -> OpSpec {
-                     return GeluSpec{batch_, in, l.form};
-                   },
-                   [&](const PointwiseLayer& l) -> OpSpec {
-                     return PointwiseSpec{batch_, in, l.function, l.alpha};
+                   [&](const LayerSpec auto& l) -> OpSpec {
+                     auto spec = l;
+                     spec.batch = batch_;
+                     spec.shape = in;
+                     return spec;
                    },
                    [&](const ProductLayer& /*l*/) -> OpSpec {
                      return ProductSpec{batch_, in, demanded_[at(layer.inputs[1])] != in};

@@ -265,13 +265,13 @@ class Exporter : private OnnxBuilder {
     pass_on(index);
   }
 
-  void write(int index, const GeluLayer& gelu) {
+  void write(int index, const GeluSpec& gelu) {
     at_least(20, 9);
     const std::string approximate = gelu.form == GeluForm::tanh ? "tanh" : "none";
     add_layer(index, "Gelu", {first_input(index)}, {{"approximate", approximate}});
   }
 
-  void write(int index, const PointwiseLayer& pointwise) {
+  void write(int index, const PointwiseSpec& pointwise) {
     const std::string& from = first_input(index);
     switch (pointwise.function) {
       case PointwiseFunction::silu:

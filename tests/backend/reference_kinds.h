@@ -26,6 +26,12 @@ Gradients convolve_backward(const ConvTransposeSpec& s, const Inputs& in, const 
 Values pad(const PadSpec& s, const Values& x);
 Values pad_backward(const PadSpec& s, const Values& dy);
 
+// reference_pointwise.cpp
+Values gelu(const GeluSpec& s, const Values& x);
+Values gelu_backward(const GeluSpec& s, const Values& x, const Values& dy);
+Values apply(const PointwiseSpec& s, const Values& x);
+Values apply_backward(const PointwiseSpec& s, const Values& x, const Values& dy);
+
 // reference_norm.cpp
 Outputs normalise(const BatchNormSpec& s, const Inputs& in);
 Gradients normalise_backward(const BatchNormSpec& s, const Inputs& in, const Values& dy);

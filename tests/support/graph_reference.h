@@ -208,14 +208,14 @@ class GraphReference {
       return v;
     });
   }
-  void compute(const GeluLayer& gelu) {
+  void compute(const GeluSpec& gelu) {
     std::transform(x_->begin(), x_->end(), y_.begin(), [&](double v) {
       const double cube = v + 0.044715 * v * v * v;
       return gelu.form == GeluForm::tanh ? v / 2 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * cube))
                                          : v / 2 * (1 + std::erf(v / std::sqrt(2.0)));
     });
   }
-  void compute(const PointwiseLayer& pointwise) {
+  void compute(const PointwiseSpec& pointwise) {
     const double alpha = pointwise.alpha;
     std::transform(x_->begin(), x_->end(), y_.begin(), [&](double v) {
       switch (pointwise.function) {

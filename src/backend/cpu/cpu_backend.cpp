@@ -133,9 +133,8 @@ class CpuOps final : public OpFactory {
             },
             [=](const OneOf<ConvTransposeSpec, ChannelsLastSpec> auto& /*s*/) { return x == Layout::nhwc && y == x; },
             [](const ReorderSpec& /*s*/) { return true; },
-            [=](const OneOf<ActivationSpec, GeluSpec, PointwiseSpec, PreluSpec, ProductSpec, ConcatSpec,
-                            ChannelSelectSpec, PoolSpec, PadSpec, BatchNormSpec, SampleNormSpec, AddSpec, LrnSpec,
-                            DropoutSpec> auto& /*s*/) { return x == y; }},
+            [=](const OneOf<ActivationSpec, PoolSpec, BatchNormSpec, AddSpec> auto& /*s*/) { return x == y; },
+            [=](const SimpleSpec auto& /*s*/) { return x == y; }},
         spec);
   }
 
@@ -189,21 +188,12 @@ class CpuOps final : public OpFactory {
   std::unique_ptr<Op> make_fp32_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) const {
     return std::visit(Overloaded{[&](const ConvSpec& s) { return make_conv(s, x, kernels); },
                                  [&](const ConvTransposeSpec& s) { return make_onednn_conv_transpose(s); },
-                                 [&](const PadSpec& s) { return make_pad(s, x); },
                                  [&](const LinearSpec& s) { return make_linear(s, x, kernels); },
                                  [&](const ActivationSpec& s) { return make_activation(s, x, Element::fp32); },
-                                 [&](const GeluSpec& s) { return make_gelu(s, x); },
-                                 [&](const PointwiseSpec& s) { return make_pointwise(s, x); },
-                                 [&](const ProductSpec& s) { return make_product(s, x); },
-                                 [&](const ConcatSpec& s) { return make_concat(s, x); },
-                                 [&](const ChannelSelectSpec& s) { return make_channel_select(s, x); },
                                  [&](const PoolSpec& s) { return make_pool(s, x, Element::fp32); },
                                  [&](const BatchNormSpec& s) { return make_batch_norm(s, x, Element::fp32); },
-                                 [&](const PreluSpec& s) { return make_prelu(s, x); },
-                                 [&](const SampleNormSpec& s) { return make_sample_norm(s, x); },
                                  [&](const AddSpec& s) { return make_add(s, x, Element::fp32); },
-                                 [&](const LrnSpec& s) { return make_lrn(s, x); },
-                                 [&](const DropoutSpec& s) { return make_dropout(s, x); },
+                                 [&](const SimpleSpec auto& s) { return make_cpu_op(s, x); },
                                  [&](const ReorderSpec& s) { return make_reorder(s, x, y); },
                                  [&](const ChannelsLastSpec& s) { return make_channels_last(s); }},
                       spec);
@@ -215,23 +205,22 @@ class CpuOps final : public OpFactory {
     const auto* linear = std::get_if<LinearSpec>(&spec);
     if (linear != nullptr && kernels == kLanesBf16Linear) return make_lanes_bf16_linear(*linear);
     return std::visit(
-        Overloaded{
-            [&](const ConvSpec& s) {
-              if (is_onednn_bf16_text(kernels)) return make_onednn(s, kernels, kBf16);
-              const bool own = kernels == kLanesDepthwise && lanes::uses_pairs() && x == Layout::lanes16 &&
-                               lanes_depthwise_supported(s);
-              return own ? make_lanes_bf16_depthwise(s) : nullptr;
-            },
-            [&](const ActivationSpec& s) { return make_activation(s, x, kBf16); },
-            [&](const PoolSpec& s) { return make_pool(s, x, kBf16); },
-            [&](const BatchNormSpec& s) { return make_batch_norm(s, x, kBf16); },
-            [&](const AddSpec& s) { return make_add(s, x, kBf16); },
-            [&](const ConcatSpec& s) { return make_concat(s, x); },
-            [&](const ChannelSelectSpec& s) { return make_channel_select(s, x); },
-            [](const OneOf<ConvTransposeSpec, PadSpec, LinearSpec, GeluSpec, PointwiseSpec, PreluSpec, ProductSpec,
-                           SampleNormSpec, LrnSpec, DropoutSpec, ReorderSpec, ChannelsLastSpec> auto& /*s*/) {
-              return std::unique_ptr<Op>();
-            }},
+        Overloaded{[&](const ConvSpec& s) {
+                     if (is_onednn_bf16_text(kernels)) return make_onednn(s, kernels, kBf16);
+                     const bool own = kernels == kLanesDepthwise && lanes::uses_pairs() && x == Layout::lanes16 &&
+                                      lanes_depthwise_supported(s);
+                     return own ? make_lanes_bf16_depthwise(s) : nullptr;
+                   },
+                   [&](const ActivationSpec& s) { return make_activation(s, x, kBf16); },
+                   [&](const PoolSpec& s) { return make_pool(s, x, kBf16); },
+                   [&](const BatchNormSpec& s) { return make_batch_norm(s, x, kBf16); },
+                   [&](const AddSpec& s) { return make_add(s, x, kBf16); },
+                   [&](const ConcatSpec& s) { return make_cpu_op(s, x); },
+                   [&](const ChannelSelectSpec& s) { return make_cpu_op(s, x); },
+                   [](const SimpleSpec auto& /*s*/) { return std::unique_ptr<Op>(); },
+                   [](const OneOf<ConvTransposeSpec, LinearSpec, ReorderSpec, ChannelsLastSpec> auto& /*s*/) {
+                     return std::unique_ptr<Op>();
+                   }},
         spec);
   }
 

@@ -6,15 +6,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 #include "backend/ops/description.h"
+#include "backend/ops/simple.h"
 #include "base/types/shape.h"
 
 namespace ddp {
 
 struct ChannelSelectSpec {
   static constexpr std::string_view kKind = "channel_select";
+  static constexpr bool kSimple = true;
 
   std::int64_t batch = 0;
   Shape input;
@@ -26,5 +29,10 @@ struct ChannelSelectSpec {
   void describe(Description& text) const { text.add("first", first).add("groups", groups); }
   bool operator==(const ChannelSelectSpec&) const = default;
 };
+
+std::unique_ptr<Op> make_cpu_op(const ChannelSelectSpec& spec, Layout layout);
+namespace cuda {
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const ChannelSelectSpec& spec, Layout layout);
+}  // namespace cuda
 
 }  // namespace ddp

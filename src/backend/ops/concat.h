@@ -4,15 +4,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 #include "backend/ops/description.h"
+#include "backend/ops/simple.h"
 #include "base/types/shape.h"
 
 namespace ddp {
 
 struct ConcatSpec {
   static constexpr std::string_view kKind = "concat";
+  static constexpr bool kSimple = true;
 
   std::int64_t batch = 0;
   Shape input;
@@ -25,5 +28,10 @@ struct ConcatSpec {
   void describe(Description& /*text*/) const {}
   bool operator==(const ConcatSpec&) const = default;
 };
+
+std::unique_ptr<Op> make_cpu_op(const ConcatSpec& spec, Layout layout);
+namespace cuda {
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const ConcatSpec& spec, Layout layout);
+}  // namespace cuda
 
 }  // namespace ddp

@@ -12,9 +12,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 #include "backend/ops/description.h"
+#include "backend/ops/simple.h"
 #include "base/types/shape.h"
 
 namespace ddp {
@@ -23,6 +25,7 @@ enum class DropoutUnit { element, channel, sample };
 
 struct DropoutSpec {
   static constexpr std::string_view kKind = "dropout";
+  static constexpr bool kSimple = true;
 
   std::int64_t batch = 0;
   Shape shape;
@@ -39,5 +42,10 @@ struct DropoutSpec {
   void describe(Description& /*text*/) const {}  // kernels depend on the shape only
   bool operator==(const DropoutSpec&) const = default;
 };
+
+std::unique_ptr<Op> make_cpu_op(const DropoutSpec& spec, Layout layout);
+namespace cuda {
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const DropoutSpec& spec, Layout layout);
+}  // namespace cuda
 
 }  // namespace ddp

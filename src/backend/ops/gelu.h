@@ -9,9 +9,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 #include "backend/ops/description.h"
+#include "backend/ops/simple.h"
 #include "base/types/shape.h"
 
 namespace ddp {
@@ -20,13 +22,20 @@ enum class GeluForm { exact, tanh };
 
 struct GeluSpec {
   static constexpr std::string_view kKind = "gelu";
+  static constexpr bool kSimple = true;
+  static constexpr bool kLayer = true;
 
   std::int64_t batch = 0;
-  Shape shape;
+  Shape shape = {};
   GeluForm form = GeluForm::exact;
 
   void describe(Description& text) const { text.add("tanh", form == GeluForm::tanh); }
   bool operator==(const GeluSpec&) const = default;
 };
+
+std::unique_ptr<Op> make_cpu_op(const GeluSpec& spec, Layout layout);
+namespace cuda {
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const GeluSpec& spec, Layout layout);
+}  // namespace cuda
 
 }  // namespace ddp

@@ -8,15 +8,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 #include "backend/ops/description.h"
+#include "backend/ops/simple.h"
 #include "base/types/shape.h"
 
 namespace ddp {
 
 struct LrnSpec {
   static constexpr std::string_view kKind = "lrn";
+  static constexpr bool kSimple = true;
 
   std::int64_t batch = 0;
   Shape shape;
@@ -28,5 +31,10 @@ struct LrnSpec {
   void describe(Description& text) const { text.add("size", size).add("beta", beta); }
   bool operator==(const LrnSpec&) const = default;
 };
+
+std::unique_ptr<Op> make_cpu_op(const LrnSpec& spec, Layout layout);
+namespace cuda {
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const LrnSpec& spec, Layout layout);
+}  // namespace cuda
 
 }  // namespace ddp

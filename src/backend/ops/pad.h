@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 #include "backend/ops/description.h"
+#include "backend/ops/simple.h"
 #include "backend/window.h"
 #include "base/types/shape.h"
 
@@ -27,6 +29,7 @@ constexpr std::int64_t padded_source(std::int64_t place, std::int64_t size, PadM
 
 struct PadSpec {
   static constexpr std::string_view kKind = "pad";
+  static constexpr bool kSimple = true;
 
   std::int64_t batch = 0;
   Shape input;
@@ -42,5 +45,10 @@ struct PadSpec {
   }
   bool operator==(const PadSpec&) const = default;
 };
+
+std::unique_ptr<Op> make_cpu_op(const PadSpec& spec, Layout layout);
+namespace cuda {
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const PadSpec& spec, Layout layout);
+}  // namespace cuda
 
 }  // namespace ddp

@@ -14,9 +14,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 #include "backend/ops/description.h"
+#include "backend/ops/simple.h"
 #include "base/types/shape.h"
 
 namespace ddp {
@@ -26,14 +28,21 @@ std::string_view to_string(PointwiseFunction function);
 
 struct PointwiseSpec {
   static constexpr std::string_view kKind = "pointwise";
+  static constexpr bool kSimple = true;
+  static constexpr bool kLayer = true;
 
   std::int64_t batch = 0;
-  Shape shape;
+  Shape shape = {};
   PointwiseFunction function = PointwiseFunction::silu;
   float alpha = 0;  // of leaky_relu and elu
 
   void describe(Description& text) const { text.add("function", to_string(function)).add("alpha", alpha); }
   bool operator==(const PointwiseSpec&) const = default;
 };
+
+std::unique_ptr<Op> make_cpu_op(const PointwiseSpec& spec, Layout layout);
+namespace cuda {
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const PointwiseSpec& spec, Layout layout);
+}  // namespace cuda
 
 }  // namespace ddp

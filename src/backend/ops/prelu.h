@@ -6,15 +6,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 #include "backend/ops/description.h"
+#include "backend/ops/simple.h"
 #include "base/types/shape.h"
 
 namespace ddp {
 
 struct PreluSpec {
   static constexpr std::string_view kKind = "prelu";
+  static constexpr bool kSimple = true;
 
   std::int64_t batch = 0;
   Shape shape;
@@ -27,5 +30,10 @@ struct PreluSpec {
   void describe(Description& text) const { text.add("shared", shared); }
   bool operator==(const PreluSpec&) const = default;
 };
+
+std::unique_ptr<Op> make_cpu_op(const PreluSpec& spec, Layout layout);
+namespace cuda {
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const PreluSpec& spec, Layout layout);
+}  // namespace cuda
 
 }  // namespace ddp

@@ -4,15 +4,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 #include "backend/ops/description.h"
+#include "backend/ops/simple.h"
 #include "base/types/shape.h"
 
 namespace ddp {
 
 struct ProductSpec {
   static constexpr std::string_view kKind = "product";
+  static constexpr bool kSimple = true;
 
   std::int64_t batch = 0;
   Shape shape;
@@ -23,5 +26,10 @@ struct ProductSpec {
   void describe(Description& text) const { text.add("per_channel", per_channel); }
   bool operator==(const ProductSpec&) const = default;
 };
+
+std::unique_ptr<Op> make_cpu_op(const ProductSpec& spec, Layout layout);
+namespace cuda {
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const ProductSpec& spec, Layout layout);
+}  // namespace cuda
 
 }  // namespace ddp

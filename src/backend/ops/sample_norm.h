@@ -14,9 +14,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 #include "backend/ops/description.h"
+#include "backend/ops/simple.h"
 #include "base/types/shape.h"
 
 namespace ddp {
@@ -26,6 +28,7 @@ constexpr std::string_view to_string(NormOver over) { return over == NormOver::c
 
 struct SampleNormSpec {
   static constexpr std::string_view kKind = "samplenorm";
+  static constexpr bool kSimple = true;
 
   std::int64_t batch = 0;
   Shape shape;
@@ -42,5 +45,10 @@ struct SampleNormSpec {
   void describe(Description& text) const { text.add("over", to_string(over)).add("groups", groups); }
   bool operator==(const SampleNormSpec&) const = default;
 };
+
+std::unique_ptr<Op> make_cpu_op(const SampleNormSpec& spec, Layout layout);
+namespace cuda {
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const SampleNormSpec& spec, Layout layout);
+}  // namespace cuda
 
 }  // namespace ddp

@@ -126,8 +126,8 @@ struct LayerText {
     return fmt::format("samplenorm {} {} {}", to_string(l.over), l.groups, l.epsilon);
   }
   std::string operator()(const ActivationLayer& l) const { return std::string(to_string(l.activation)); }
-  std::string operator()(const GeluLayer& l) const { return fmt::format("gelu {}", static_cast<int>(l.form)); }
-  std::string operator()(const PointwiseLayer& l) const { return fmt::format("{} {}", to_string(l.function), l.alpha); }
+  std::string operator()(const GeluSpec& l) const { return fmt::format("gelu {}", static_cast<int>(l.form)); }
+  std::string operator()(const PointwiseSpec& l) const { return fmt::format("{} {}", to_string(l.function), l.alpha); }
   std::string operator()(const PreluLayer& l) const { return fmt::format("prelu {}", l.shared); }
   std::string operator()(const PoolLayer& l) const {
     if (l.adaptive_height > 0) return fmt::format("adaptive pool {}x{}", l.adaptive_height, l.adaptive_width);
@@ -148,6 +148,11 @@ struct LayerText {
   }
   std::string operator()(const FlattenLayer& l) const { return fmt::format("flatten {}", l.channels_last); }
   std::string operator()(const AffineLayer& l) const { return fmt::format("affine {}", l.shift); }
+  std::string operator()(const LayerSpec auto& spec) const {
+    Description settings;
+    spec.describe(settings);
+    return std::string(spec.kKind) + settings.text();
+  }
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ TEST(ImportOnnx, ProductsWithAFunctionOfTheSameValueAreOneLayer) {
   const auto with = [](const std::function<std::string(ModelMaker&, const std::string&)>& make) {
     ModelMaker m({-1, 2, 3, 3});
     m.output(m.classifier(make(m, m.node("Relu", {"input"})), 18, 3));
-    return only_layer<PointwiseLayer>(m.imported().graph).function;
+    return only_layer<PointwiseSpec>(m.imported().graph).function;
   };
   EXPECT_EQ(with([](ModelMaker& m, const std::string& x) {
               return m.node("Mul", {m.node("Sigmoid", {x}), x});

@@ -105,7 +105,7 @@ TEST(ImportOnnx, GeluInPartsIsGelu) {
     if (order == 3) y = m.node("Mul", {sum, m.node("Div", {x, m.reals("two", {}, {2})})});
     m.output(m.classifier(y, 36, 3));
     const ImportedModel model = m.imported();
-    EXPECT_EQ(only_layer<GeluLayer>(model.graph).form, GeluForm::exact) << order;
+    EXPECT_EQ(only_layer<GeluSpec>(model.graph).form, GeluForm::exact) << order;
     EXPECT_EQ(model.graph.layers().size(), 5U) << order;
   }
 }
@@ -130,7 +130,7 @@ TEST(ImportOnnx, GeluHasTwoForms) {
     m.model.opset = 20;
     const std::string y = m.node("Gelu", {"input"}, {{"approximate", std::string(tanh ? "tanh" : "none")}});
     m.output(m.classifier(y, 18, 3));
-    EXPECT_EQ(only_layer<GeluLayer>(m.imported().graph).form, tanh ? GeluForm::tanh : GeluForm::exact);
+    EXPECT_EQ(only_layer<GeluSpec>(m.imported().graph).form, tanh ? GeluForm::tanh : GeluForm::exact);
   }
 }
 

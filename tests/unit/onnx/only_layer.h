@@ -1,6 +1,6 @@
 // The only layer of a kind in a graph, as a test expects it.
 //
-//   EXPECT_EQ(only_layer<GeluLayer>(graph).form, GeluForm::exact);
+//   EXPECT_EQ(only_layer<GeluSpec>(graph).form, GeluForm::exact);
 #pragma once
 
 #include <gtest/gtest.h>

@@ -108,6 +108,6 @@ class Lrn final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_lrn(const LrnSpec& spec, Layout layout) { return std::make_unique<Lrn>(spec, layout); }
+std::unique_ptr<Op> make_cpu_op(const LrnSpec& spec, Layout layout) { return std::make_unique<Lrn>(spec, layout); }
 
 }  // namespace ddp

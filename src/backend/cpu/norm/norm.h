@@ -11,7 +11,5 @@ namespace ddp {
 
 // On floats and on bf16 activations, where it computes in fp32 registers; null where it does not.
 std::unique_ptr<Op> make_batch_norm(const BatchNormSpec& spec, Layout layout, Element element);
-std::unique_ptr<Op> make_sample_norm(const SampleNormSpec& spec, Layout layout);
-std::unique_ptr<Op> make_lrn(const LrnSpec& spec, Layout layout);
 
 }  // namespace ddp

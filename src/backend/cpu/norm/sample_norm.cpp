@@ -238,7 +238,7 @@ class SampleNorm final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_sample_norm(const SampleNormSpec& spec, Layout layout) {
+std::unique_ptr<Op> make_cpu_op(const SampleNormSpec& spec, Layout layout) {
   return std::make_unique<SampleNorm>(spec, layout);
 }
 

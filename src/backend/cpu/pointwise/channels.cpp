@@ -113,11 +113,11 @@ class ChannelSelect final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_concat(const ConcatSpec& spec, Layout layout) {
+std::unique_ptr<Op> make_cpu_op(const ConcatSpec& spec, Layout layout) {
   return std::make_unique<Concat>(spec, layout);
 }
 
-std::unique_ptr<Op> make_channel_select(const ChannelSelectSpec& spec, Layout layout) {
+std::unique_ptr<Op> make_cpu_op(const ChannelSelectSpec& spec, Layout layout) {
   return std::make_unique<ChannelSelect>(spec, layout);
 }
 

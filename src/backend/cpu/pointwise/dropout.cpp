@@ -120,7 +120,7 @@ class Dropout final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_dropout(const DropoutSpec& spec, Layout layout) {
+std::unique_ptr<Op> make_cpu_op(const DropoutSpec& spec, Layout layout) {
   return std::make_unique<Dropout>(spec, layout);
 }
 

@@ -37,6 +37,6 @@ class Gelu final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_gelu(const GeluSpec& spec, Layout layout) { return std::make_unique<Gelu>(spec, layout); }
+std::unique_ptr<Op> make_cpu_op(const GeluSpec& spec, Layout layout) { return std::make_unique<Gelu>(spec, layout); }
 
 }  // namespace ddp

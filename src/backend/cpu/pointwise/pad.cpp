@@ -62,6 +62,6 @@ class Pad final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_pad(const PadSpec& spec, Layout layout) { return std::make_unique<Pad>(spec, layout); }
+std::unique_ptr<Op> make_cpu_op(const PadSpec& spec, Layout layout) { return std::make_unique<Pad>(spec, layout); }
 
 }  // namespace ddp

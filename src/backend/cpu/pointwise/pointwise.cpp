@@ -84,11 +84,11 @@ class Product final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_pointwise(const PointwiseSpec& spec, Layout layout) {
+std::unique_ptr<Op> make_cpu_op(const PointwiseSpec& spec, Layout layout) {
   return std::make_unique<Pointwise>(spec, layout);
 }
 
-std::unique_ptr<Op> make_product(const ProductSpec& spec, Layout layout) {
+std::unique_ptr<Op> make_cpu_op(const ProductSpec& spec, Layout layout) {
   return std::make_unique<Product>(spec, layout);
 }
 

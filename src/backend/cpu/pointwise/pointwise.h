@@ -1,4 +1,5 @@
-// Operators that compute each value by itself, and those that only move values; any layout, the same on both sides.
+// Operators that compute each value by itself, and those that only move values; any layout, the same on both sides. Simple ones
+// are declared in backend/ops.
 //
 //   std::unique_ptr<Op> op = make_activation(spec, Layout::lanes16, Element::fp32);
 #pragma once
@@ -14,15 +15,6 @@ std::unique_ptr<Op> make_activation(const ActivationSpec& spec, Layout layout, E
 std::unique_ptr<Op> make_add(const AddSpec& spec, Layout layout, Element element);
 // See FlatMath.
 void cpu_add_activations(Activations sum, ConstActivations addend, std::int64_t count);
-std::unique_ptr<Op> make_gelu(const GeluSpec& spec, Layout layout);
-std::unique_ptr<Op> make_pointwise(const PointwiseSpec& spec, Layout layout);
-std::unique_ptr<Op> make_product(const ProductSpec& spec, Layout layout);
-std::unique_ptr<Op> make_prelu(const PreluSpec& spec, Layout layout);
-std::unique_ptr<Op> make_dropout(const DropoutSpec& spec, Layout layout);
-// On any element.
-std::unique_ptr<Op> make_concat(const ConcatSpec& spec, Layout layout);
-std::unique_ptr<Op> make_channel_select(const ChannelSelectSpec& spec, Layout layout);
-std::unique_ptr<Op> make_pad(const PadSpec& spec, Layout layout);
 // From any layout to any other.
 std::unique_ptr<Op> make_reorder(const ReorderSpec& spec, Layout from, Layout to);
 // In nhwc.

@@ -87,6 +87,6 @@ class Prelu final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_prelu(const PreluSpec& spec, Layout layout) { return std::make_unique<Prelu>(spec, layout); }
+std::unique_ptr<Op> make_cpu_op(const PreluSpec& spec, Layout layout) { return std::make_unique<Prelu>(spec, layout); }
 
 }  // namespace ddp

@@ -61,9 +61,8 @@ bool has_op(const CudaContext& context, const OpSpec& spec, Layout x, Layout y) 
                  },
                  [&](const LinearSpec& s) { return x == y && (!mma_only(s, x) || reads_images(context, s)); },
                  [](const ReorderSpec& /*s*/) { return true; },
-                 [=](const OneOf<ActivationSpec, GeluSpec, PointwiseSpec, PreluSpec, ProductSpec, ConcatSpec,
-                                 ChannelSelectSpec, PoolSpec, PadSpec, BatchNormSpec, SampleNormSpec, AddSpec, LrnSpec,
-                                 DropoutSpec> auto& /*s*/) { return x == y; }},
+                 [=](const OneOf<ActivationSpec, PoolSpec, BatchNormSpec, AddSpec> auto& /*s*/) { return x == y; },
+                 [=](const SimpleSpec auto& /*s*/) { return x == y; }},
       spec);
 }
 
@@ -80,21 +79,12 @@ std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const OpSpec& spec,
                                [&](const ConvTransposeSpec& s) {
                                  return make_cuda_conv_transpose(context, s, conv_kernels_from_text(kernels, true));
                                },
-                               [&](const PadSpec& s) { return make_cuda_pad(context, s, x); },
                                [&](const LinearSpec& s) { return make_linear(context, s, x, kernels); },
                                [&](const ActivationSpec& s) { return make_cuda_activation(context, s); },
-                               [&](const GeluSpec& s) { return make_cuda_gelu(context, s); },
-                               [&](const PointwiseSpec& s) { return make_cuda_pointwise(context, s); },
-                               [&](const ProductSpec& s) { return make_cuda_product(context, s, x); },
-                               [&](const ConcatSpec& s) { return make_cuda_concat(context, s, x); },
-                               [&](const ChannelSelectSpec& s) { return make_cuda_channel_select(context, s, x); },
                                [&](const PoolSpec& s) { return make_cuda_pool(context, s, x); },
                                [&](const BatchNormSpec& s) { return make_cuda_batch_norm(context, s, x); },
-                               [&](const PreluSpec& s) { return make_cuda_prelu(context, s, x); },
-                               [&](const SampleNormSpec& s) { return make_cuda_sample_norm(context, s, x); },
                                [&](const AddSpec& s) { return make_cuda_add(context, s); },
-                               [&](const LrnSpec& s) { return make_cuda_lrn(context, s, x); },
-                               [&](const DropoutSpec& s) { return make_cuda_dropout(context, s, x); },
+                               [&](const SimpleSpec auto& s) { return make_cuda_op(context, s, x); },
                                [&](const ReorderSpec& s) { return make_cuda_reorder(context, s, x, y); },
                                [&](const ChannelsLastSpec& s) { return make_cuda_channels_last(context, s); }},
                     spec);

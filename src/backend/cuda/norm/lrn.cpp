@@ -32,7 +32,7 @@ class CudaLrn final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_cuda_lrn(const CudaContext& context, const LrnSpec& spec, Layout layout) {
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const LrnSpec& spec, Layout layout) {
   return std::make_unique<CudaLrn>(context, spec, layout);
 }
 

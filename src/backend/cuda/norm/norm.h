@@ -83,8 +83,6 @@ void lrn_backward(cudaStream_t stream, Element element, const LrnSpec& spec, Lay
 // The operators.
 
 std::unique_ptr<Op> make_cuda_batch_norm(const CudaContext& context, const BatchNormSpec& spec, Layout layout);
-std::unique_ptr<Op> make_cuda_sample_norm(const CudaContext& context, const SampleNormSpec& spec, Layout layout);
-std::unique_ptr<Op> make_cuda_lrn(const CudaContext& context, const LrnSpec& spec, Layout layout);
 // Whether a batch normalisation can be a part of an operator that is several (joined/joined.h).
 bool norm_joins(const CudaContext& context, const BatchNormSpec& spec);
 

@@ -226,7 +226,7 @@ class CudaSampleNorm final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_cuda_sample_norm(const CudaContext& context, const SampleNormSpec& spec, Layout layout) {
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const SampleNormSpec& spec, Layout layout) {
   return std::make_unique<CudaSampleNorm>(context, spec, layout);
 }
 

@@ -120,11 +120,11 @@ class CudaChannelSelect final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_cuda_concat(const CudaContext& context, const ConcatSpec& spec, Layout layout) {
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const ConcatSpec& spec, Layout layout) {
   return std::make_unique<CudaConcat>(context, spec, layout);
 }
 
-std::unique_ptr<Op> make_cuda_channel_select(const CudaContext& context, const ChannelSelectSpec& spec, Layout layout) {
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const ChannelSelectSpec& spec, Layout layout) {
   return std::make_unique<CudaChannelSelect>(context, spec, layout);
 }
 

@@ -86,7 +86,7 @@ class CudaGelu final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_cuda_gelu(const CudaContext& context, const GeluSpec& spec) {
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const GeluSpec& spec, Layout /*layout*/) {
   if (spec.form == GeluForm::tanh) return std::make_unique<CudaGelu<GeluForm::tanh>>(context, spec);
   return std::make_unique<CudaGelu<GeluForm::exact>>(context, spec);
 }

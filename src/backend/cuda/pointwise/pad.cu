@@ -125,7 +125,7 @@ class CudaPad final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_cuda_pad(const CudaContext& context, const PadSpec& spec, Layout layout) {
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const PadSpec& spec, Layout layout) {
   return std::make_unique<CudaPad>(context, spec, layout);
 }
 

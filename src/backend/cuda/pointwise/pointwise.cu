@@ -107,7 +107,7 @@ std::unique_ptr<Op> make(const CudaContext& context, const PointwiseSpec& spec) 
 
 }  // namespace
 
-std::unique_ptr<Op> make_cuda_pointwise(const CudaContext& context, const PointwiseSpec& spec) {
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const PointwiseSpec& spec, Layout /*layout*/) {
   switch (spec.function) {
     case PointwiseFunction::silu:
       return make<PointwiseFunction::silu>(context, spec);

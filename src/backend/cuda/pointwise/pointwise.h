@@ -68,18 +68,10 @@ struct BiasBackward {
 std::int64_t bias_partial_sums(std::int64_t rows, std::int64_t channels);
 void bias_backward(cudaStream_t stream, const BiasBackward& arguments);
 
-// The operators.
+// The operators that are not declared in backend/ops.
 
 std::unique_ptr<Op> make_cuda_activation(const CudaContext& context, const ActivationSpec& spec);
 std::unique_ptr<Op> make_cuda_add(const CudaContext& context, const AddSpec& spec);
-std::unique_ptr<Op> make_cuda_gelu(const CudaContext& context, const GeluSpec& spec);
-std::unique_ptr<Op> make_cuda_pointwise(const CudaContext& context, const PointwiseSpec& spec);
-std::unique_ptr<Op> make_cuda_product(const CudaContext& context, const ProductSpec& spec, Layout layout);
-std::unique_ptr<Op> make_cuda_prelu(const CudaContext& context, const PreluSpec& spec, Layout layout);
-std::unique_ptr<Op> make_cuda_dropout(const CudaContext& context, const DropoutSpec& spec, Layout layout);
-std::unique_ptr<Op> make_cuda_concat(const CudaContext& context, const ConcatSpec& spec, Layout layout);
-std::unique_ptr<Op> make_cuda_channel_select(const CudaContext& context, const ChannelSelectSpec& spec, Layout layout);
-std::unique_ptr<Op> make_cuda_pad(const CudaContext& context, const PadSpec& spec, Layout layout);
 // From plain to nhwc or back.
 std::unique_ptr<Op> make_cuda_reorder(const CudaContext& context, const ReorderSpec& spec, Layout from, Layout to);
 // In nhwc.

@@ -97,7 +97,7 @@ class CudaPrelu final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_cuda_prelu(const CudaContext& context, const PreluSpec& spec, Layout layout) {
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const PreluSpec& spec, Layout layout) {
   return std::make_unique<CudaPrelu>(context, spec, layout);
 }
 

@@ -121,7 +121,7 @@ class CudaProduct final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_cuda_product(const CudaContext& context, const ProductSpec& spec, Layout layout) {
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const ProductSpec& spec, Layout layout) {
   return std::make_unique<CudaProduct>(context, spec, layout);
 }
 

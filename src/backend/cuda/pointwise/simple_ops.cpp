@@ -134,7 +134,7 @@ std::unique_ptr<Op> make_cuda_add(const CudaContext& context, const AddSpec& spe
   return std::make_unique<CudaAdd>(context, spec);
 }
 
-std::unique_ptr<Op> make_cuda_dropout(const CudaContext& context, const DropoutSpec& spec, Layout layout) {
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const DropoutSpec& spec, Layout layout) {
   return std::make_unique<CudaDropout>(context, spec, layout);
 }
 
