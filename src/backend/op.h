@@ -43,6 +43,7 @@
 #include "backend/ops/product.h"
 #include "backend/ops/reorder.h"
 #include "backend/ops/sample_norm.h"
+#include "backend/ops/softmax.h"
 #include "backend/over_shards.h"
 #include "backend/tensor.h"
 
@@ -61,7 +62,7 @@ namespace ddp {
 // every backend has a case for it (docs/adding-an-op.md).
 using OpSpec = std::variant<ConvSpec, ConvTransposeSpec, LinearSpec, ActivationSpec, GeluSpec, PointwiseSpec, PreluSpec,
                             PoolSpec, PadSpec, BatchNormSpec, SampleNormSpec, AddSpec, ProductSpec, ConcatSpec,
-                            ChannelSelectSpec, LrnSpec, DropoutSpec, ReorderSpec, ChannelsLastSpec>;
+                            ChannelSelectSpec, LrnSpec, DropoutSpec, ReorderSpec, ChannelsLastSpec, SoftmaxSpec>;
 
 std::int64_t batch_of(const OpSpec& spec);
 Shape input_of(const OpSpec& spec, std::size_t which = 0);

@@ -115,7 +115,7 @@ using LayerKind = std::variant<InputLayer, ConvLayer, ConvTransposeLayer, Linear
                                ActivationLayer, PreluLayer, PoolLayer, PadLayer, LrnLayer, DropoutLayer, AddLayer,
                                ProductLayer, ConcatLayer, ChannelSelectLayer, FlattenLayer, AffineLayer,
                                // Specs whose batch and shape are open: LayerSpec.
-                               GeluSpec, PointwiseSpec>;
+                               GeluSpec, PointwiseSpec, SoftmaxSpec>;
 
 struct Layer {
   std::string name;

@@ -271,6 +271,11 @@ class Exporter : private OnnxBuilder {
     add_layer(index, "Gelu", {first_input(index)}, {{"approximate", approximate}});
   }
 
+  void write(int index, const SoftmaxSpec& /*kind*/) {
+    at_least(13, 7);
+    add_layer(index, "Softmax", {first_input(index)}, {{"axis", std::int64_t{1}}});
+  }
+
   void write(int index, const PointwiseSpec& pointwise) {
     const std::string& from = first_input(index);
     switch (pointwise.function) {

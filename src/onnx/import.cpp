@@ -244,6 +244,11 @@ void Importer::finish(const std::string& output) {
   const Shape& shape = graph.shape(last.layer);
   check(shape.height == 1 && shape.width == 1 && !last.padding.any(), ExitCode::usage,
         "its output '{}' is not a vector of logits [N, classes]", output);
+  const auto kind_at = [&](int layer) { return graph.layers()[static_cast<std::size_t>(layer)]; };
+  Layer before = kind_at(last.layer);
+  while (std::holds_alternative<FlattenLayer>(before.kind)) before = kind_at(before.inputs[0]);
+  check(!std::holds_alternative<SoftmaxSpec>(before.kind), ExitCode::usage,
+        "its output '{}' reads a Softmax, which is supported only in the middle or as the last node", output);
   check(graph.parameter_count() > 0, ExitCode::usage, "it has no weights to train");
   std::vector<bool> read(graph.layers().size(), false);
   read[static_cast<std::size_t>(last.layer)] = true;

@@ -199,6 +199,16 @@ TEST_P(SimpleOperators, GeluAgreesWithTheReference) {
   }
 }
 
+TEST_P(SimpleOperators, SoftmaxAgreesWithTheReference) {
+  for (int round = 0; round < 6; ++round) {
+    // Also more positions than are computed together.
+    const SoftmaxSpec spec = round == 0 ? SoftmaxSpec{.batch = 3, .shape = {random_between(2, 70), 18, 19}}
+                                        : SoftmaxSpec{.batch = random_between(1, 40), .shape = random_shape()};
+    EXPECT_GE(check_in_every_layout(spec, mode_of(round), "softmax, " + describe_shape(spec.batch, spec.shape)), 2);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_P(SimpleOperators, ResponseNormsAgreeWithTheReference) {
   for (int round = 0; round < 10; ++round) {
     const LrnSpec spec{.batch = random_between(1, 40),

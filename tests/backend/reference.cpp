@@ -237,6 +237,45 @@ std::vector<std::size_t> channels_last_places(const ChannelsLastSpec& s) {
   return places;
 }
 
+// Softmax of each position, and its gradient. Calls f with the index of the first channel of each.
+template <class F>
+void each_position(const SoftmaxSpec& s, F f) {
+  const std::int64_t plane = s.shape.height * s.shape.width;
+  for (std::int64_t n = 0; n < s.batch; ++n) {
+    for (std::int64_t p = 0; p < plane; ++p) f(n * s.shape.elements() + p);
+  }
+}
+
+Values softmax(const SoftmaxSpec& s, const Values& x) {
+  Values y = x;
+  const std::int64_t plane = s.shape.height * s.shape.width;
+  each_position(s, [&](std::int64_t first) {
+    double most = -HUGE_VAL;
+    double sum = 0;
+    for (std::int64_t c = 0; c < s.shape.channels; ++c) most = std::max(most, x[at(first + c * plane)]);
+    for (std::int64_t c = 0; c < s.shape.channels; ++c) {
+      sum += y[at(first + c * plane)] = std::exp(x[at(first + c * plane)] - most);
+    }
+    for (std::int64_t c = 0; c < s.shape.channels; ++c) y[at(first + c * plane)] /= sum;
+  });
+  return y;
+}
+
+Values softmax_backward(const SoftmaxSpec& s, const Values& x, const Values& dy) {
+  const Values y = softmax(s, x);
+  Values dx = dy;
+  const std::int64_t plane = s.shape.height * s.shape.width;
+  each_position(s, [&](std::int64_t first) {
+    double sum = 0;
+    for (std::int64_t c = 0; c < s.shape.channels; ++c) sum += y[at(first + c * plane)] * dy[at(first + c * plane)];
+    for (std::int64_t c = 0; c < s.shape.channels; ++c) {
+      const std::size_t i = at(first + c * plane);
+      dx[i] = y[i] * (dy[i] - sum);
+    }
+  });
+  return dx;
+}
+
 // The index of the factor of each element.
 std::vector<std::size_t> factor_places(const ProductSpec& s) {
   std::vector<std::size_t> places(at(s.batch * s.shape.elements()));
@@ -325,6 +364,9 @@ Outputs forward(const OpSpec& spec, const Inputs& in) {
                                [&](const GeluSpec& s) -> Outputs {
                                  return {gelu(s, in.x), {}};
                                },
+                               [&](const SoftmaxSpec& s) -> Outputs {
+                                 return {softmax(s, in.x), {}};
+                               },
                                [&](const PointwiseSpec& s) -> Outputs {
                                  return {apply(s, in.x), {}};
                                },
@@ -378,6 +420,9 @@ Gradients backward(const OpSpec& spec, const Inputs& in, const Values& dy) {
           },
           [&](const GeluSpec& s) -> Gradients {
             return {gelu_backward(s, in.x, dy), {}, {}};
+          },
+          [&](const SoftmaxSpec& s) -> Gradients {
+            return {softmax_backward(s, in.x, dy), {}, {}};
           },
           [&](const PointwiseSpec& s) -> Gradients {
             return {apply_backward(s, in.x, dy), {}, {}};

@@ -215,6 +215,14 @@ class GraphReference {
                                          : v / 2 * (1 + std::erf(v / std::sqrt(2.0)));
     });
   }
+  void compute(const SoftmaxSpec& /*kind*/) {
+    const std::size_t plane = x_->size() / static_cast<std::size_t>(in_.channels);
+    for (std::size_t p = 0; p < plane; ++p) {
+      double sum = 0;
+      for (std::size_t i = p; i < x_->size(); i += plane) sum += y_[i] = std::exp((*x_)[i]);
+      for (std::size_t i = p; i < x_->size(); i += plane) y_[i] /= sum;
+    }
+  }
   void compute(const PointwiseSpec& pointwise) {
     const double alpha = pointwise.alpha;
     std::transform(x_->begin(), x_->end(), y_.begin(), [&](double v) {

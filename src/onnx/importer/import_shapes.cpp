@@ -195,7 +195,20 @@ ImportedValue Importer::softmax(const OnnxNode& node) {
   // Before opset 13, an axis of 1 included all following axes.
   const std::int64_t axis = normal_axes({node.integer("axis", model_.opset < 13 ? 1 : -1)}, value.rank)[0];
   const std::int64_t channels = value.rank == 4 && value.channels_last ? 3 : 1;
-  check(axis == channels && shape.height * shape.width == 1, ExitCode::usage, "it is not over the classes");
+  const bool all = model_.opset < 13 && axis + 1 < value.rank && shape.height * shape.width > 1;
+  check(axis == channels && !all, ExitCode::usage, "it is not over the classes or channels");
+  // At the end if what follows only passes values on.
+  std::string last = node.outputs[0];
+  const auto passes = [&] {
+    const auto& readers = readers_[last];
+    return readers.size() == 1 && (readers[0]->type == "Identity" || readers[0]->type == "Cast");
+  };
+  while (passes()) last = readers_[last][0]->outputs[0];
+  if (node.type == "Softmax" && last != model_.outputs[0].name) {
+    value.layer = result_.graph.apply(value.layer, SoftmaxSpec{});
+    return value;
+  }
+  check(shape.height * shape.width == 1, ExitCode::usage, "it is not over the classes");
   log_info("the {} at the end of the model is dropped: the loss includes it", node.type);
   value.softmax = true;
   return value;

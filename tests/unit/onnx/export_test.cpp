@@ -59,13 +59,14 @@ struct Trained {
     x = graph.concat(
         {x, graph.channel_select(x, {.first = 2, .count = 4}), graph.pointwise(x, PointwiseFunction::hardswish)});
     x = graph.channel_select(graph.channel_shuffle(x, 5), {.first = 3, .count = 12, .groups = 3});
+    x = graph.apply(x, SoftmaxSpec{});
     x = graph.pointwise(graph.pointwise(x, PointwiseFunction::leaky_relu, 0.2F), PointwiseFunction::elu, 0.7F);
     x = graph.activation(graph.global_average_pool(x), Activation::tanh);
     x = graph.batch_norm("bn3", graph.linear("fc1", graph.flatten(x), 6));
     x = graph.prelu("act2", x);
     x = graph.sample_norm("ln1", x, {.over = NormOver::channels});
     x = graph.gelu(graph.gelu(graph.activation(x, Activation::sigmoid)), GeluForm::tanh);
-    graph.linear("fc2", x, 4, false);
+    graph.linear("fc2", graph.apply(x, SoftmaxSpec{}), 4, false);
     std::mt19937 engine{3};
     std::uniform_real_distribution<float> uniform(0.25F, 1);
     const auto fill = [&](std::vector<float>& values, std::int64_t count, bool signs) {
