@@ -3,9 +3,9 @@
 //   std::unique_ptr<Op> op = backend.ops().join(specs, Layout::lanes16, chosen);   // null: they stay separate
 //
 // It has the kernels that were chosen for each of them, or without a choice those that a rule finds.
-// Each operator but the last is read by the next one alone; the last may have a second input, which is then that of all. On a CPU the result has the same bits as that of the separate
-// operators; on a GPU sums are added in another order, and less is rounded. It has their parameters and their running
-// statistics behind one another, and its backward reads no y.
+// Each operator but the last is read by the next one alone; the last may have further inputs, which are then those of all. On a
+// CPU the result has the same bits as that of the separate operators; on a GPU sums are added in another order, and less is
+// rounded. It has their parameters and their running statistics behind one another, and its backward reads no y.
 #pragma once
 
 #include <memory>

@@ -79,6 +79,7 @@ const std::vector<OpSpec>& small_specs() {
       LrnSpec{.batch = 1, .shape = {5, 1, 2}, .size = 4, .alpha = 2, .beta = 0.5F},
       DropoutSpec{.batch = 3, .shape = {3, 2, 2}, .rate = 0.3F, .stream = 2},
       ReorderSpec{.batch = 2, .shape = {2, 1, 2}},
+      SoftmaxSpec{.batch = 2, .shape = {4, 2, 1}},
       ChannelsLastSpec{.batch = 2, .input = {2, 3, 2}}};
   return specs;
 }

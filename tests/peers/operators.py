@@ -136,7 +136,7 @@ def norms():
 def activations():
     for kind, attributes in (('Relu', {}), ('Sigmoid', {}), ('Tanh', {}), ('Gelu', {'approximate': 'none'}), ('Gelu', {'approximate': 'tanh'}),
                              ('HardSwish', {}), ('HardSigmoid', {'alpha': 1 / 6, 'beta': 0.5}), ('LeakyRelu', {'alpha': 0.2}),
-                             ('Elu', {'alpha': 0.7}), ('Mish', {})):
+                             ('Elu', {'alpha': 0.7}), ('Mish', {}), ('Softmax', {'axis': 1})):
         def build(kind=kind, attributes=attributes):
             net = Net()
             # Values of both signs.

@@ -45,6 +45,29 @@ TEST(OnnxRefusal, NamesAllUnknownOperatorsAsInPyTorch) {
                                 HasSubstr("supported are AdaptiveAveragePool, Add, "), HasSubstr("Conv")));
 }
 
+// The loss has a softmax, so a second one in front of it would be a mistake.
+TEST(OnnxRefusal, ASoftmaxIsALayerOnlyInTheMiddle) {
+  const auto ends_with = [](const std::string& type, bool passes) {
+    ModelMaker m;
+    std::string x = m.node(type, {m.classifier("input", 72, 2)}, {{"axis", std::int64_t{1}}});
+    x = passes ? m.node("Identity", {x}) : m.node("Relu", {m.node("Flatten", {x})});
+    m.output(passes ? x : m.node("Flatten", {x}));
+    return m;
+  };
+  EXPECT_EQ(ends_with("Softmax", true).imported().graph.layers().size(), 3U);
+  EXPECT_EQ(ends_with("LogSoftmax", true).imported().graph.layers().size(), 3U);
+  EXPECT_EQ(ends_with("Softmax", false).imported().graph.classes(), 2);
+  EXPECT_THAT(refusal(ends_with("LogSoftmax", false)), HasSubstr("supported only at the end"));
+  ModelMaker flattened;
+  flattened.output(flattened.node("Flatten", {flattened.node("Softmax", {flattened.classifier("input", 72, 2)})}));
+  EXPECT_THAT(refusal(flattened), HasSubstr("reads a Softmax, which is supported only in the middle or as the last"));
+  // Before opset 13 this is over all channels and positions together.
+  ModelMaker old;
+  old.model.opset = 12;
+  old.output(old.classifier(old.node("Softmax", {"input"}), 72, 2));
+  EXPECT_THAT(refusal(old), HasSubstr("not over the classes or channels"));
+}
+
 TEST(OnnxRefusal, UnknownOperatorThatNothingReadsIsNoMatter) {
   ModelMaker m;
   m.node("Selu", {"input"});
