@@ -9,6 +9,7 @@
 
 #include "backend/cuda/candidates/cuda_candidates.h"
 #include "backend/cuda/candidates/op_set.h"
+#include "backend/cuda/context_ops.h"
 #include "backend/cuda/conv/conv.h"
 #include "backend/cuda/device/check.h"
 #include "backend/cuda/device/device_memory.h"
@@ -17,7 +18,6 @@
 #include "backend/cuda/device/handles.h"
 #include "backend/cuda/ends/ends.h"
 #include "backend/cuda/gpu_list.h"
-#include "backend/cuda/joined/joined.h"
 #include "backend/cuda/pointwise/pointwise.h"
 #include "backend/cuda/update/update.h"
 #include "base/error.h"
@@ -264,10 +264,11 @@ class CudaEnds final : public NetworkEnds {
   Element element_;
 };
 
-class CudaOps final : public OpFactory {
+class CudaOps final : public ContextOps {
  public:
   CudaOps(const DeviceContext& device, const cudaDeviceProp& gpu, const GpuBackendConfig& config)
-      : cudnn_(stream_of(device)),
+      : ContextOps(context_),
+        cudnn_(stream_of(device)),
         context_{.stream = stream_of(device),
                  .cudnn = cudnn_.get(),
                  .cublas = cublas_.get(),
@@ -282,18 +283,6 @@ class CudaOps final : public OpFactory {
   const BackendTraits& traits() const override { return traits_; }
   KernelChooser& chooser() override { return chooser_; }
   NetworkEnds& ends() override { return ends_; }
-
-  bool supports(const OpSpec& spec, Layout x, Layout y) const override { return has_op(context_, spec, x, y); }
-  std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
-    return make_cuda_op(context_, spec, x, y, kernels);
-  }
-  std::unique_ptr<MatrixUpdate> make_matrix_update(std::span<const UpdateMatrix> matrices) override {
-    return make_cuda_matrix_update(context_, matrices);
-  }
-  std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout,
-                           std::span<const std::string> /*kernels*/) override {
-    return make_cuda_norm_conv1x1(context_, specs, layout);
-  }
 
  private:
   CudnnHandle cudnn_;

@@ -6,12 +6,11 @@
 
 #include "backend/cuda/candidates/cuda_candidates.h"
 #include "backend/cuda/candidates/op_set.h"
+#include "backend/cuda/context_ops.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/device/check.h"
 #include "backend/cuda/device/device_memory.h"
 #include "backend/cuda/gpu_list.h"
-#include "backend/cuda/joined/joined.h"
-#include "backend/cuda/update/update.h"
 #include "backend/host_queue.h"
 #include "base/error.h"
 
@@ -97,10 +96,11 @@ class DescribedEnds final : public NetworkEnds {
   }
 };
 
-class DescribedOps final : public OpFactory {
+class DescribedOps final : public ContextOps {
  public:
   DescribedOps(const GpuDescription& gpu, const GpuBackendConfig& config)
-      : described_(checked_description(gpu)),
+      : ContextOps(context_),
+        described_(checked_description(gpu)),
         context_{.precision = config.precision,
                  .deterministic = config.deterministic,
                  .described = &described_,
@@ -110,18 +110,6 @@ class DescribedOps final : public OpFactory {
   const BackendTraits& traits() const override { return traits_; }
   KernelChooser& chooser() override { return chooser_; }
   NetworkEnds& ends() override { return ends_; }
-
-  bool supports(const OpSpec& spec, Layout x, Layout y) const override { return has_op(context_, spec, x, y); }
-  std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
-    return make_cuda_op(context_, spec, x, y, kernels);
-  }
-  std::unique_ptr<MatrixUpdate> make_matrix_update(std::span<const UpdateMatrix> matrices) override {
-    return make_cuda_matrix_update(context_, matrices);
-  }
-  std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout,
-                           std::span<const std::string> /*kernels*/) override {
-    return make_cuda_norm_conv1x1(context_, specs, layout);
-  }
 
  private:
   Descriptor described_;
