@@ -95,7 +95,7 @@ constexpr Published kPublished[] = {
      "gradient_accumulation_steps=logical-shards beta_1=beta1 beta_2=beta2 epsilon amsgrad=- nesterov rho "
      "centered=- decay_steps=lr-decay-steps decay_rate=lr-gamma staircase=lr-staircase end_learning_rate=lr-min "
      "boundaries=lr-milestones monitor=- min_delta=- patience=- restore_best_weights=- save_best_only=- factor=- "
-     "cooldown=- min_lr=lr-min directory=data-dir labels=- label_mode=- class_names=- color_mode=image-channels "
+     "cooldown=- min_lr=lr-min directory=data-dir label_mode=- class_names=- color_mode=image-channels "
      "image_size subset=- interpolation=- crop_to_aspect_ratio=- pad_to_aspect_ratio=- seed rotation_range=- "
      "width_shift_range=- height_shift_range=- brightness_range=color-jitter shear_range=- zoom_range=- "
      "channel_shift_range=- fill_mode=- horizontal_flip=random-flip vertical_flip=- rescale=normalize "
