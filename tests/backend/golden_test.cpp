@@ -151,6 +151,7 @@ OpSpec spec_of(const json& test) {
                           test["epsilon"]};
   }
   if (op == "gelu") return GeluSpec{batch, shape, test["approximate"] == "tanh" ? GeluForm::tanh : GeluForm::exact};
+  if (op == "softmax") return SoftmaxSpec{batch, shape};
   if (op == "pointwise") return PointwiseSpec{batch, shape, function_of(test), test["alpha"]};
   if (op == "product") return ProductSpec{batch, shape, test["per_channel"]};
   if (op == "concat") return ConcatSpec{batch, shape, test["second_channels"]};

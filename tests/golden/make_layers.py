@@ -142,6 +142,7 @@ LAYERS = {
     "activation": lambda c, k, t: k.act(c["activation"], t["x"]),
     "gelu": lambda c, k, t: F.gelu(t["x"], approximate=c["approximate"]),
     "pointwise": pointwise,
+    "softmax": lambda c, k, t: F.softmax(t["x"], dim=1),
     "product": lambda c, k, t: t["x"] * t["x2"],
     "concat": lambda c, k, t: torch.cat((t["x"], t["x2"]), dim=1),
     "channel_select": channel_select,
@@ -223,6 +224,8 @@ def cases():
         yield {"op": "adaptive_pool", "batch": 2, "shape": [3, 7, 5], "size": size}
     for mode in ["reflect", "replicate"]:
         yield {"op": "pad", "batch": 2, "shape": [3, 5, 4], "pads": [1, 3, 2, 0], "mode": mode}
+    for shape in [[5, 3, 4], [37, 1, 1]]:
+        yield {"op": "softmax", "batch": 3, "shape": shape, "input_scale": 8}
 
 
 def parameter_shapes(c):

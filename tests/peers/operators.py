@@ -261,7 +261,7 @@ def main():
             good &= check(sys.argv[1], folder, count, build, seen)
             count += 1
     source = ''
-    for name in ('export.cpp', 'builder.h'):
+    for name in ('export.cpp', os.path.join('file', 'builder.h')):
         with open(os.path.join(ONNX, name)) as file:
             source += file.read()
     operators = set(re.findall(r'"([A-Z][A-Za-z]+)"', source)) - {'FLOAT'}
