@@ -84,7 +84,7 @@ TEST(ChartTest, LinesFollowTheirValues) {
   EXPECT_EQ(unbalanced(svg), "");
   EXPECT_THAT(svg, HasSubstr("aria-label='loss: a ends at 0'"));
   // From the upper left of the axes to the lower right.
-  EXPECT_THAT(svg, HasSubstr("points='64.0,12.0 628.0,220.0 '"));
+  EXPECT_THAT(svg, HasSubstr("points='64.0,12.0 618.0,220.0 '"));
 }
 
 TEST(ChartTest, GapsInterruptALineAndNothingIsNotDrawn) {
@@ -103,7 +103,7 @@ TEST(ChartTest, LongLinesAreThinnedOutButKeepTheirEnd) {
   for (int i = 0; i <= 100'000; ++i) series.points.emplace_back(i, i);
   const std::string svg = line_chart({"x", "step", {series}});
   EXPECT_LT(svg.size(), 20'000U);
-  EXPECT_THAT(svg, HasSubstr("628.0,12.0 '"));
+  EXPECT_THAT(svg, HasSubstr("618.0,12.0 '"));
 }
 
 TEST(ChartTest, HeatMapsShadeByTheLargestValue) {

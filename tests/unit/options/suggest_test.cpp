@@ -86,7 +86,8 @@ constexpr Published kPublished[] = {
      "wandb-project=- wandb-tags=- wandb-resume-id=- kd-model-name=- kd-distill-loss=- kd-task-loss=- "
      "kd-temperature=-"},
     {"Keras: fit, compile, optimizers, callbacks, image_dataset_from_directory",
-     "batch_size epochs verbose=progress callbacks=- validation_split=val-split validation_data=- shuffle=- class_weight=- "
+     "batch_size epochs verbose=progress callbacks=- validation_split=val-split validation_data=- shuffle=- "
+     "class_weight=- "
      "sample_weight=- initial_epoch=resume steps_per_epoch=max-steps validation_steps=test-limit "
      "validation_batch_size=batch-per-rank validation_freq=eval-every optimizer loss=- loss_weights=- metrics=- "
      "weighted_metrics=- run_eagerly=- steps_per_execution=- jit_compile=- auto_scale_loss=- learning_rate=lr "
