@@ -209,6 +209,11 @@ cmp <(sort "$folder/listed/split.csv") <(sort "$folder/unlisted/split.csv") || f
 sed 's|^|cat/|; s|,|,x|' "$folder/list.csv" >"$folder/bad.csv"
 run 4 30 2 "${divided[@]}" --labels "$folder/bad.csv" --output "$folder/bad-list"
 one_line 'bad.csv: line 1 names no column'
+sed '1s/$/,split/; 2,$s/$/,train/; $s/train$/val/' "$folder/list.csv" >"$folder/split-list.csv"
+run 2 30 2 "${divided[@]}" --labels "$folder/split-list.csv" --output "$folder/bad-list"
+one_line '--val-split divides the images .* but .*split-list.csv has a column split; remove it'
+run 0 60 2 "${images[@]}" --data-dir "$flat" --labels "$folder/split-list.csv" --output "$folder/by-column"
+[ "$(grep -c ',val$' "$folder/by-column/split.csv")" -eq 1 ] || fail "the column split is not used"
 run 2 30 2 "${images[@]}" --fold 1/2 --data-dir "$data"
 one_line '--fold divides the images of --dataset folder in CLASS/ or train/CLASS/, or of a list, but .* has images in folders of their own'
 

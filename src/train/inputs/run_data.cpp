@@ -117,7 +117,8 @@ Undivided undivided_images(const Job& job) {
   if (!data.labels.empty()) {
     const std::string column = groups_by_name(data) ? "" : data.split_group;
     LabelList list = read_labels(data.labels, data.data_dir, column, omp_get_max_threads());
-    return {std::move(list), list.parts.empty() ? "" : fmt::format("{} has a column split", data.labels)};
+    std::string reason = list.parts.empty() ? "" : fmt::format("{} has a column split", data.labels);
+    return {std::move(list), std::move(reason)};
   }
   const std::filesystem::path folder = undivided_folder(data.data_dir, rules_of(job));
   if (folder.empty()) {

@@ -99,8 +99,8 @@ Trial::Trial(std::span<const OpSpec> specs, Layout x, Layout y, Element element)
   for (const Values& values : inputs) fill(at(values), values.count, activations);
   fill(at(dy), dy.count, activations);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    inputs_.push_back(values_at(inputs[i]));
-    input_gradients_.push_back(values_at(input_gradients[i]));
+    inputs_.emplace_back(at(inputs[i]), element);
+    input_gradients_.emplace_back(at(input_gradients[i]), element);
   }
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     parameters_.push_back(at(parameters[p]));
