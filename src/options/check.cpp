@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text/text.h"
+#include "base/types/fold.h"
 #include "options/batch.h"
 
 namespace ddp {
@@ -130,25 +131,12 @@ void check_schedule(const OptimizerOptions& o) {
         to_string(o.schedule));
 }
 
-// `number`/`folds`, of which data/sources/split.h makes a Fold.
-bool is_fold(const std::string& text) {
-  const std::size_t slash = text.find('/');
-  const auto digits = [](const std::string& part) {
-    return !part.empty() && part.size() < 7 && part.find_first_not_of("0123456789") == std::string::npos;
-  };
-  if (slash == std::string::npos || !digits(text.substr(0, slash)) || !digits(text.substr(slash + 1))) return false;
-  const int number = std::stoi(text.substr(0, slash));
-  const int folds = std::stoi(text.substr(slash + 1));
-  return folds >= 2 && number >= 1 && number <= folds;
-}
-
 void check_split(const DataOptions& o) {
   check(o.labels.empty() || o.dataset == "folder", ExitCode::usage, "--labels requires --dataset folder, not {}",
         o.dataset);
   check(o.val_split > 0 && o.val_split < 1, ExitCode::usage,
         "--val-split is {:g}; give a share of the images between 0 and 1, such as 0.1", o.val_split);
-  check(o.fold.empty() || is_fold(o.fold), ExitCode::usage,
-        "--fold {} is not a part K of N folds; give 1/5, 2/5 ... 5/5", o.fold);
+  (void)parse_fold(o.fold);
   check(o.fold.empty() || o.val_split == DataOptions().val_split, ExitCode::usage,
         "--fold {} says which images evaluate, and so does --val-split {:g}; remove one of the two", o.fold,
         o.val_split);

@@ -214,6 +214,9 @@ run 2 30 2 "${divided[@]}" --labels "$folder/split-list.csv" --output "$folder/b
 one_line '--val-split divides the images .* but .*split-list.csv has a column split; remove it'
 run 0 60 2 "${images[@]}" --data-dir "$flat" --labels "$folder/split-list.csv" --output "$folder/by-column"
 [ "$(grep -c ',val$' "$folder/by-column/split.csv")" -eq 1 ] || fail "the column split is not used"
+sed '1s/$/,camera/; 2,$s/\([^,]*\)$/\1,\1 1/' "$folder/list.csv" | awk -F, -v OFS=, 'NR > 1 { $3 = $3 NR % 5 } 1' >"$folder/groups.csv"
+run 0 60 2 "${divided[@]}" --labels "$folder/groups.csv" --split-group camera --output "$folder/by-group"
+grep -q 'evaluated on 30 % of the images, chosen by the column camera of the list' "$folder/out" || fail "the column of groups is not named"
 run 2 30 2 "${images[@]}" --fold 1/2 --data-dir "$data"
 one_line '--fold divides the images of --dataset folder in CLASS/ or train/CLASS/, or of a list, but .* has images in folders of their own'
 

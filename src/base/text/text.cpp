@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -63,16 +62,12 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
-  const auto lower = [](std::string_view text) {
-    std::string letters(text);
-    for (char& c : letters) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return letters;
-  };
+  const std::string lower_word = lower_case(std::string(word));
   const std::size_t limit = std::max<std::size_t>(2, word.size() / 3);
   std::string best;
   std::size_t best_distance = limit + 1;
   for (const std::string& candidate : candidates) {
-    const std::size_t distance = edit_distance(lower(word), lower(candidate));
+    const std::size_t distance = edit_distance(lower_word, lower_case(candidate));
     if (distance < best_distance) {
       best_distance = distance;
       best = candidate;

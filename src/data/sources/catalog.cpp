@@ -111,6 +111,19 @@ void check_files(const FolderListing& listing, const FolderRules& rules, BadSamp
   for (const std::string& warning : listing.warnings) warn(warning);
 }
 
+// A network recognises what it has seen. More images than these are not compared, as each must be looked at.
+void warn_of_copies(const FolderListing& listing, int threads) {
+  constexpr std::size_t kMostCompared = 200'000;
+  // Once for all ranks.
+  if (log_rank() != 0 || listing.train.files.size() + listing.test.files.size() > kMostCompared) return;
+  const Copies copies = find_copies(listing, threads);
+  if (copies.count == 0) return;
+  log_warning(
+      "{} of the {} images that evaluate {} also among those that train ({}{}), so that the accuracy is too high",
+      copies.count, listing.test.files.size(), copies.count == 1 ? "is" : "are", join(copies.first),
+      copies.count > static_cast<std::int64_t>(copies.first.size()) ? ", ..." : "");
+}
+
 // The other classes would stand in for such a class.
 void check_train_classes(const ImageFolder& train, const FolderListing& listing, int threads) {
   const std::vector<ImageFolder::UnreadableClass> unreadable = train.unreadable_classes(threads);
@@ -161,9 +174,10 @@ FolderListing list_folder(const Request& request, bool without_train) {
   const FolderOptions& options = request.folder;
   if (without_train) return list_evaluation_folder(request.data_dir, options.classes, options.rules);
   if (options.parts.empty()) return list_image_folder(request.data_dir, options.rules);
-  FolderListing listing = options.labels.empty()
-                              ? list_undivided_folder(undivided_folder(request.data_dir, options.rules), options.rules)
-                              : read_labels(options.labels, request.data_dir, "", request.threads).listing;
+  FolderListing listing =
+      options.labels.empty()
+          ? list_undivided_folder(undivided_folder(request.data_dir, options.rules), options.rules)
+          : read_labels(options.labels, request.data_dir, options.group_column, request.threads).listing;
   divide(listing, options.parts);
   return listing;
 }
@@ -176,6 +190,7 @@ DataSets open_folder(const Request& request) {
   FolderListing listing = list_folder(request, without_train);
   const auto bad = std::make_shared<BadSamples>(request.folder.max_bad_samples);
   check_files(listing, request.folder.rules, *bad);
+  if (request.folder.looks_for_copies && !divided) warn_of_copies(listing, request.threads);
   ImageFolderConfig config{.preprocessing = request.folder.preprocessing,
                            .limit = request.train_limit,
                            .cache = request.folder.image_cache == "off" ? "" : request.folder.image_cache,

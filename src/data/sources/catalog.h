@@ -31,10 +31,12 @@ struct FolderOptions {
   FolderRules rules = {};
   // For an evaluation: the classes of the checkpoint, in any bytes. Then there need be no folder `train`.
   std::vector<std::string> classes = {};
-  std::string labels = {};  // a list of images (data/sources/labels.h); empty: one folder per class
+  std::string labels = {};        // a list of images (data/sources/labels.h); empty: one folder per class
+  std::string group_column = {};  // of the list
   // Which files of an undivided folder or list evaluate (choose_parts()), and by which rule, for the header.
   std::string parts = {};
   std::string split = {};
+  bool looks_for_copies = false;  // of pictures that evaluate, among those that train
 };
 
 // The names that open_dataset() accepts.

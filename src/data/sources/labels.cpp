@@ -5,6 +5,7 @@
 #include <charconv>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 #include <system_error>
@@ -205,10 +206,9 @@ std::vector<std::string> class_order(const fs::path& list, const fs::path& data_
     }
     return classes;
   }
-  std::map<std::string, bool> names;
-  for (const ListEntry& entry : entries) names.emplace(entry.label, true);
-  std::vector<std::string> classes;
-  for (const auto& [name, there] : names) classes.push_back(name);
+  std::set<std::string> names;
+  for (const ListEntry& entry : entries) names.insert(entry.label);
+  std::vector<std::string> classes(names.begin(), names.end());
   const bool numbers =
       std::all_of(classes.begin(), classes.end(), [](const std::string& name) { return number_of(name); });
   if (numbers) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -57,11 +56,11 @@ bool evaluates(std::uint64_t key, const SplitRule& rule) {
 
 // The keys of a class that evaluate.
 std::set<std::uint64_t> evaluating_keys(const std::set<std::uint64_t>& keys, const SplitRule& rule) {
+  if (keys.size() < 2) return {};
   std::set<std::uint64_t> chosen;
   for (const std::uint64_t key : keys) {
     if (evaluates(key, rule)) chosen.insert(key);
   }
-  if (keys.size() < 2) return {};
   // The lowest key evaluates first when the share grows; the folds of few images take turns.
   const std::size_t turn = rule.fold.folds == 0 ? 0
                                                 : static_cast<std::size_t>(rule.fold.number - 1) * keys.size() /
@@ -91,19 +90,6 @@ std::map<std::string_view, std::string_view> parts_of(std::string_view csv) {
 }
 
 }  // namespace
-
-Fold parse_fold(std::string_view text) {
-  if (text.empty()) return {};
-  Fold fold;
-  const char* const end = text.data() + text.size();
-  const auto number = std::from_chars(text.data(), end, fold.number);
-  const bool slash = number.ec == std::errc() && number.ptr != end && *number.ptr == '/';
-  const auto folds = slash ? std::from_chars(number.ptr + 1, end, fold.folds) : number;
-  check(slash && folds.ec == std::errc() && folds.ptr == end && fold.folds >= 2 && fold.number >= 1 &&
-            fold.number <= fold.folds,
-        ExitCode::usage, "--fold {} is not a part K of N folds; give 1/5, 2/5 ... 5/5", text);
-  return fold;
-}
 
 std::string SplitRule::text() const {
   const std::string by = !column.empty()  ? fmt::format("the column {} of the list", column)

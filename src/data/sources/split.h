@@ -16,18 +16,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/types/fold.h"
 #include "data/sources/folder_listing.h"
 
 namespace ddp {
-
-// --fold K/N.
-struct Fold {
-  int number = 0;  // from 1
-  int folds = 0;   // 0: none
-};
-
-// Throws Error(usage) unless `text` is K/N with 1 <= K <= N and N >= 2; "" is no fold.
-Fold parse_fold(std::string_view text);
 
 struct SplitRule {
   double share = 0.1;  // of the images that evaluate, without a fold

@@ -5,11 +5,11 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <string>
 #include <string_view>
+
+#include "base/text/text.h"
 
 namespace ddp {
 namespace {
@@ -64,10 +64,8 @@ std::string painted(std::string_view text, Paint paint) {
 
 bool locale_is_utf8() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    std::string value(environment(name));
+    const std::string value = lower_case(std::string(environment(name)));
     if (value.empty()) continue;
-    std::transform(value.begin(), value.end(), value.begin(),
-                   [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
     return value.find("utf-8") != std::string::npos || value.find("utf8") != std::string::npos;
   }
   return false;

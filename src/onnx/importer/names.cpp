@@ -97,12 +97,6 @@ bool is_plain_text(std::string_view text) {
   return true;
 }
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); });
-  return text;
-}
-
 }  // namespace
 
 bool is_made_up(std::string_view name) {
@@ -152,7 +146,7 @@ std::string LayerNames::choose(const std::string& weight, const OnnxNode& node) 
   // A node named after its output has no meaningful name.
   const bool own = !node.outputs.empty() && node.name != node.outputs[0];
   if (base.empty() && own) base = without_roles(node.name);
-  if (base.empty()) base = lower(clean(node.type));
+  if (base.empty()) base = lower_case(clean(node.type));
   constexpr std::size_t kLongest = 200;
   if (base.size() > kLongest) base.resize(kLongest);
   std::string name = base;

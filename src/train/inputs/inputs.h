@@ -47,8 +47,8 @@ struct Inputs {
 };
 
 // The inputs of this rank, before they are compared. `onnx`: the content of the model's file, or ""; `division`: of the
-// images (train/inputs/run_data.h). What is imported from it
-// goes to `imported`, since its weights are needed only until the first state of the run is made. Throws Error.
+// images (train/inputs/run_data.h). What is imported goes to `imported`, since its weights are needed only until the first
+// state of the run is made. Throws Error.
 Inputs make_inputs(const Job& job, const std::string& onnx, const FolderDivision& division,
                    std::optional<ImportedModel>& imported);
 

@@ -11,8 +11,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/log.h"
-#include "base/text/text.h"
 #include "base/text/utf8.h"
 #include "data/sources/labels.h"
 #include "data/sources/split.h"
@@ -59,6 +57,9 @@ constexpr std::string_view kExpression = "regex:";
 
 bool groups_by_name(const DataOptions& data) { return data.split_group.starts_with(kExpression); }
 
+// The column of --labels that has the groups.
+std::string group_column_of(const DataOptions& data) { return groups_by_name(data) ? "" : data.split_group; }
+
 SplitRule split_rule_of(const DataOptions& data) {
   return {.share = data.val_split,
           .fold = parse_fold(data.fold),
@@ -80,31 +81,6 @@ void check_divisible(const Job& job, const std::string& divided) {
   }
 }
 
-// A network recognises what it has seen. More images than these are not compared, as each must be looked at.
-void warn_of_copies(const FolderListing& listing) {
-  constexpr std::size_t kMostCompared = 200'000;
-  if (listing.train.files.size() + listing.test.files.size() > kMostCompared) return;
-  const Copies copies = find_copies(listing, omp_get_max_threads());
-  if (copies.count == 0) return;
-  log_warning(
-      "{} of the {} images that evaluate {} also among those that train ({}{}), so that the accuracy is too high",
-      copies.count, listing.test.files.size(), copies.count == 1 ? "is" : "are", join(copies.first),
-      copies.count > static_cast<std::int64_t>(copies.first.size()) ? ", ..." : "");
-}
-
-// What is wrong with the folders is reported when they are opened.
-void warn_of_copies_between_folders(const Job& job) {
-  const DataOptions& data = job.options.data;
-  if (data.dataset != "folder" || job.evaluates() || job.start.data == DataUse::sample) return;
-  FolderListing listing;
-  try {
-    listing = list_image_folder(data.data_dir, rules_of(job));
-  } catch (const Error&) {
-    return;
-  }
-  warn_of_copies(listing);
-}
-
 // The images that are to be divided, or the reason why there are none.
 struct Undivided {
   LabelList list;
@@ -115,8 +91,7 @@ Undivided undivided_images(const Job& job) {
   const DataOptions& data = job.options.data;
   if (data.dataset != "folder") return {{}, fmt::format("--dataset {} has test images of its own", data.dataset)};
   if (!data.labels.empty()) {
-    const std::string column = groups_by_name(data) ? "" : data.split_group;
-    LabelList list = read_labels(data.labels, data.data_dir, column, omp_get_max_threads());
+    LabelList list = read_labels(data.labels, data.data_dir, group_column_of(data), omp_get_max_threads());
     std::string reason = list.parts.empty() ? "" : fmt::format("{} has a column split", data.labels);
     return {std::move(list), std::move(reason)};
   }
@@ -133,8 +108,7 @@ void check_same_split(const std::filesystem::path& stored, const std::string& no
   const std::string difference = split_difference(read_text(stored, ExitCode::checkpoint), now);
   check(difference.empty(), ExitCode::checkpoint,
         "the images are not divided as in {}: {}; use the images and options that the run was created with, or put "
-        "images "
-        "to evaluate in a folder of their own, DIR/val/CLASS",
+        "images to evaluate in a folder of their own, DIR/val/CLASS",
         stored.string(), difference);
 }
 
@@ -150,8 +124,10 @@ FolderOptions folder_of(const Job& job, const FolderDivision& division) {
           .rules = rules_of(job),
           .classes = std::move(classes),
           .labels = data.labels,
+          .group_column = group_column_of(data),
           .parts = division.parts,
-          .split = division.rule};
+          .split = division.rule,
+          .looks_for_copies = !job.evaluates() && job.start.data == DataUse::all};
 }
 
 Normalization normalization_of(const Job& job, const DataSets& sets) {
@@ -169,13 +145,11 @@ FolderDivision divide_folder(const Job& job) {
   const Undivided undivided = undivided_images(job);
   if (!undivided.reason.empty()) check_divisible(job, undivided.reason);
   const FolderListing& listing = undivided.list.listing;
-  if (listing.train.files.empty()) {
-    warn_of_copies_between_folders(job);
-    return {};
-  }
-  FolderDivision division{
-      .parts = undivided.list.parts, .rule = fmt::format("the column split of {}", data.labels), .csv = {}};
-  if (division.parts.empty()) {
+  if (listing.train.files.empty()) return {};
+  FolderDivision division{.parts = undivided.list.parts, .rule = {}, .csv = {}};
+  if (!division.parts.empty()) {
+    division.rule = fmt::format("the column split of {}", data.labels);
+  } else {
     SplitRule rule = split_rule_of(data);
     const std::vector<std::string>& groups = undivided.list.groups;
     if (rule.group.empty() && !groups.empty()) rule.column = data.split_group.empty() ? "group" : data.split_group;

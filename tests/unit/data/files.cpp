@@ -31,6 +31,10 @@ void write_file(const std::filesystem::path& path, std::span<const std::uint8_t>
   if (!file) throw std::runtime_error("cannot write " + path.string());
 }
 
+void write_file(const std::filesystem::path& path, const std::string& text) {
+  write_file(path, std::span(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()));
+}
+
 Bytes gzip(std::span<const std::uint8_t> bytes) {
   z_stream stream{};
   if (deflateInit2(&stream, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) != Z_OK) {

@@ -28,7 +28,9 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
+// Creates the folders above it.
 void write_file(const std::filesystem::path& path, std::span<const std::uint8_t> bytes);
+void write_file(const std::filesystem::path& path, const std::string& text);
 Bytes gzip(std::span<const std::uint8_t> bytes);
 Bytes random_bytes(std::size_t count, std::uint64_t seed);
 // An IDX file of unsigned bytes that declares `dimensions` and contains `elements`, whether or not they match.

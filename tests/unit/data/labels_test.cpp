@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <fstream>
-
 #include "data/sources/split.h"
 #include "unit/data/files.h"
 
@@ -24,10 +22,7 @@ class Labels : public testing::Test {
     for (const char* name : {"a/1.jpg", "a/2.jpg", "b, c/3.jpg", "b, c/4 x.jpg"}) write(name, "x");
   }
 
-  void write(const std::string& name, const std::string& text) {
-    fs::create_directories((root() / name).parent_path());
-    std::ofstream(root() / name, std::ios::binary) << text;
-  }
+  void write(const std::string& name, const std::string& text) { write_file(root() / name, text); }
   LabelList read(const std::string& text, const std::string& column = "", const std::string& data_dir = "/nowhere") {
     write("list.txt", text);
     return read_labels(root() / "list.txt", data_dir, column, 2);

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <fstream>
 #include <map>
 #include <random>
 
@@ -20,24 +19,14 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-void write_bytes(const fs::path& path, const std::string& bytes) {
-  fs::create_directories(path.parent_path());
-  std::ofstream(path, std::ios::binary) << bytes;
-}
-
-std::string random_bytes(std::mt19937& random, std::size_t count) {
-  std::string bytes(count, '\0');
-  for (char& byte : bytes) byte = static_cast<char>(random());
-  return bytes;
-}
-
 // Two classes, with sizes on both sides of the ends that are read.
 void write_classes(const fs::path& root, int cats, int dogs, unsigned seed) {
-  std::mt19937 random(seed);
-  for (int i = 0; i < cats; ++i)
-    write_bytes(root / "cat" / std::to_string(i).append(".jpg"), random_bytes(random, 100 + 137 * i));
-  for (int i = 0; i < dogs; ++i)
-    write_bytes(root / "dog" / std::to_string(i).append(".jpg"), random_bytes(random, 100 + 137 * i));
+  const auto write = [&](const char* label, int i, std::uint64_t stream) {
+    const auto size = static_cast<std::size_t>(100 + 137 * i);
+    write_file(root / label / fmt::format("{}.jpg", i), random_bytes(size, (std::uint64_t{seed} << 20U) + stream));
+  };
+  for (int i = 0; i < cats; ++i) write("cat", i, static_cast<std::uint64_t>(2 * i));
+  for (int i = 0; i < dogs; ++i) write("dog", i, static_cast<std::uint64_t>(2 * i + 1));
 }
 
 std::map<std::string, char> parts_of(const fs::path& root, const SplitRule& rule) {
@@ -100,10 +89,10 @@ TEST(Split, OfFewImagesOneIsOnEachSide) {
 
 TEST(Split, GroupsStayTogether) {
   const TemporaryFolder folder;
-  std::mt19937 random(std::random_device{}());
+  const std::uint64_t seed = std::uint64_t{std::random_device{}()} << 20U;
   for (int i = 0; i < 200; ++i) {
-    write_bytes(folder.path() / (i % 2 == 0 ? "ill" : "well") / fmt::format("patient_{}_{}.png", i / 10, i),
-                random_bytes(random, 50));
+    write_file(folder.path() / (i % 2 == 0 ? "ill" : "well") / fmt::format("patient_{}_{}.png", i / 10, i),
+               random_bytes(50, seed + static_cast<std::uint64_t>(i)));
   }
   const auto parts = parts_of(folder.path(), {.share = 0.4, .group = "patient_([0-9]+)"});
   std::map<std::string, char> of_patient;
@@ -124,11 +113,11 @@ TEST(Split, WhichFoldersAreUndivided) {
   const fs::path root = folder.path();
   EXPECT_EQ(undivided_folder(root / "nothing"), "");
   EXPECT_EQ(undivided_folder(root), "");
-  write_bytes(root / "photos" / "cat" / "notes.txt", "x");
+  write_file(root / "photos" / "cat" / "notes.txt", std::string("x"));
   EXPECT_EQ(undivided_folder(root / "photos"), "") << "no image";
-  write_bytes(root / "photos" / "cat" / "1.jpg", "x");
+  write_file(root / "photos" / "cat" / "1.jpg", std::string("x"));
   EXPECT_EQ(undivided_folder(root / "photos"), root / "photos");
-  write_bytes(root / "parts" / "train" / "cat" / "1.jpg", "x");
+  write_file(root / "parts" / "train" / "cat" / "1.jpg", std::string("x"));
   EXPECT_EQ(undivided_folder(root / "parts"), root / "parts" / "train");
   fs::create_directories(root / "parts" / "valid");
   EXPECT_EQ(undivided_folder(root / "parts"), "");

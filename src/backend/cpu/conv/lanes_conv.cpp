@@ -75,13 +75,11 @@ class LanesConv final : public BlockConv {
   }
 
  private:
-  static constexpr Element kElement = std::is_same_v<Value, Bf16> ? Element::bf16 : Element::fp32;
-
   std::unique_ptr<ConvDirection> direction(ConvPass pass, const ConvTile& tile) const {
     switch (tile.method) {
       case ConvTile::Method::winograd:
         return std::make_unique<Winograd>(pass == ConvPass::forward ? winograd_forward(spec_) : winograd_data(spec_),
-                                          tile, kElement, threads_);
+                                          tile, kElementOf<Value>, threads_);
       case ConvTile::Method::amx:
         return std::make_unique<AmxDirection<Value>>(spec_, pass, tile, threads_);
       case ConvTile::Method::direct:
@@ -91,7 +89,7 @@ class LanesConv final : public BlockConv {
   }
 
   std::unique_ptr<ConvGradient> gradient(const WeightTile& tile, const std::optional<ConvTile>& data) {
-    if (is_winograd(tile)) return std::make_unique<WinogradGradient>(spec_, tile, kElement, threads_);
+    if (is_winograd(tile)) return std::make_unique<WinogradGradient>(spec_, tile, kElementOf<Value>, threads_);
     if (is_amx(tile)) return std::make_unique<AmxWeightGradient<Value>>(spec_, tile, threads_);
     if constexpr (std::is_same_v<Value, float>) {
       // Both gradients together.

@@ -15,6 +15,12 @@ namespace ddp {
 template <class Value>
 using Raw = std::conditional_t<std::is_same_v<Value, Bf16>, std::uint16_t, float>;
 
+// As which activations store them.
+template <class Value>
+constexpr Element kElementOf = std::is_same_v<Value, Bf16>   ? Element::bf16
+                               : std::is_same_v<Value, Fp16> ? Element::fp16
+                                                             : Element::fp32;
+
 // Throws an internal error if the elements are of another type.
 template <class Value>
 const Value* values(ConstActivations from) {

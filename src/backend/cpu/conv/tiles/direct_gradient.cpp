@@ -12,9 +12,6 @@ using lanes::ConvShape;
 // The values of opened gradients, before ReLU and pooling, that stay in the second-level cache of one core.
 constexpr std::int64_t kOpened = 192 * 1024;
 
-template <class Value>
-constexpr Element kElementOf = std::is_same_v<Value, Bf16> ? Element::bf16 : Element::fp32;
-
 int tiles_in(int count, int size) { return (count + size - 1) / size; }
 
 }  // namespace
