@@ -10,6 +10,14 @@ launch=$(realpath "$(dirname "$0")/../../launch")
 source "$(dirname "$0")/../support/hosts.sh" 2 10.77.4
 export DDP_TRAIN=$program
 run=$folder/run whole=$folder/whole
+# wait_for_restarts N: until the log names N restarts. Two losses at once would be one failure.
+wait_for_restarts() {
+  local log=$run.supervise.log
+  for ((i = 0; i < 600; i++)); do
+    [ -e "$log" ] && [ "$(grep -c 'restart [0-9]' "$log")" -ge "$1" ] && return
+    sleep 0.1
+  done
+}
 length=(--epochs $((30 + 70 * kills)) --logical-shards 4 --timeout 30 --hang-timeout 15)
 
 "$mpirun" -q --oversubscribe --bind-to none -np 4 "$program" "${tiny[@]}" "${length[@]}" --output "$whole" \
@@ -20,15 +28,16 @@ on_host 0 "$launch/supervise" --hosts 10.77.4.10:2,10.77.4.11:2 --max-restarts 1
 job=$!
 begin=$SECONDS
 kill_at_random $((kills / 2)) 4 $((120 + 20 * kills))
-# Behind the restart: otherwise both losses would be one failure.
+wait_for_restarts "$done_kills"
 for ((i = 0; i < 600; i++)); do
   mapfile -t ranks < <(running_ranks)
-  [ ${#ranks[@]} -ne 4 ] || [ "$(grep -c 'restart [0-9]' "$run.supervise.log")" -lt "$done_kills" ] || break
+  [ ${#ranks[@]} -ne 4 ] || break
   sleep 0.1
 done
 touch "$folder/down-1"
 link 1 down
 echo "host 1 is lost after $done_kills kills"
+wait_for_restarts $((done_kills + 1))
 kill_at_random "$kills" 2 $((120 + 20 * kills))
 ended_by_itself "a supervised job of 4 ranks on two hosts" "$kills" $((kills + 1))
 grep -q "hosts: 10.77.4.10:2, of 10.77.4.10:2,10.77.4.11:2" "$run.supervise.log" || fail "the log does not name the lost host"
