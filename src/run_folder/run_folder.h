@@ -51,7 +51,7 @@ class RunFolder {
   struct Content {
     std::string config;
     std::string onnx;        // the model's file; empty for a model of the zoo
-    std::string split = {};  // which images evaluate (data/sources/split.h); empty if the data set says it
+    std::string split = {};  // which images evaluate (data/index/split.h); empty if the data set says it
     int keep_checkpoints = 3;
     // A checkpoint that cannot be written in the background is a warning, and retry_due() says when to write another.
     bool retry_saves = true;

@@ -1,7 +1,7 @@
 // Lists of images with labels. The images are files of /proc/self, of which some are always there.
-#include "data/sources/labels.h"
+#include "data/index/labels.h"
 
-#include "data/sources/split.h"
+#include "data/index/split.h"
 #include "fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

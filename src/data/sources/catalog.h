@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "data/images/preprocessing.h"
+#include "data/index/folder_listing.h"
 #include "data/sources/dataset.h"
-#include "data/sources/folder_listing.h"
 
 namespace ddp {
 
@@ -31,7 +31,7 @@ struct FolderOptions {
   FolderRules rules = {};
   // For an evaluation: the classes of the checkpoint, in any bytes. Then there need be no folder `train`.
   std::vector<std::string> classes = {};
-  std::string labels = {};        // a list of images (data/sources/labels.h); empty: one folder per class
+  std::string labels = {};        // a list of images (data/index/labels.h); empty: one folder per class
   std::string group_column = {};  // of the list
   // Which files of an undivided folder or list evaluate (choose_parts()), and by which rule, for the header.
   std::string parts = {};

@@ -18,9 +18,9 @@
 
 #include "data/images/image_cache.h"
 #include "data/images/preprocessing.h"
-#include "data/sources/bad_samples.h"
+#include "data/index/bad_samples.h"
+#include "data/index/folder_listing.h"
 #include "data/sources/dataset.h"
-#include "data/sources/folder_listing.h"
 
 namespace ddp {
 

@@ -12,8 +12,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text/utf8.h"
-#include "data/sources/labels.h"
-#include "data/sources/split.h"
+#include "data/index/labels.h"
+#include "data/index/split.h"
 #include "train/inputs/preprocessing.h"
 
 namespace ddp {

@@ -24,7 +24,7 @@ struct RunData {
 
 // How the images of an undivided folder or of a list are divided; empty texts for other data sets.
 struct FolderDivision {
-  std::string parts;  // choose_parts() of data/sources/split.h
+  std::string parts;  // choose_parts() of data/index/split.h
   std::string rule;   // for the header
   std::string csv;    // for RUN/split.csv; on rank 0
 };

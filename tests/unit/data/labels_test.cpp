@@ -1,10 +1,10 @@
-#include "data/sources/labels.h"
+#include "data/index/labels.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "data/sources/split.h"
+#include "data/index/split.h"
 #include "unit/data/files.h"
 
 namespace ddp {

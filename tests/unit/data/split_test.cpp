@@ -1,4 +1,4 @@
-#include "data/sources/split.h"
+#include "data/index/split.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

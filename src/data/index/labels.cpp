@@ -1,4 +1,4 @@
-#include "data/sources/labels.h"
+#include "data/index/labels.h"
 
 #include <algorithm>
 #include <array>
@@ -19,7 +19,7 @@
 #include "base/text/text.h"
 #include "base/text/utf8.h"
 #include "data/images/parallel.h"
-#include "data/sources/split.h"
+#include "data/index/split.h"
 
 namespace ddp {
 namespace {

@@ -1,5 +1,5 @@
 // The contents of an image folder: DIR/train/CLASS/FILE, and for evaluation DIR/val/CLASS/FILE, or `valid`, `validation` or
-// `test` instead of `val`; or an undivided one, DIR/CLASS/FILE or DIR/train/CLASS/FILE alone, which data/sources/split.h divides.
+// `test` instead of `val`; or an undivided one, DIR/CLASS/FILE or DIR/train/CLASS/FILE alone, which data/index/split.h divides.
 //
 //   FolderListing listing = list_image_folder("data/cats-vs-dogs");
 //   listing.classes;            // {"cat", "dog"}: the names of the folders, sorted by their bytes

@@ -1,4 +1,4 @@
-#include "data/sources/bad_samples.h"
+#include "data/index/bad_samples.h"
 
 #include "base/error.h"
 #include "base/log.h"

@@ -3,7 +3,7 @@
 //   const LabelList list = read_labels("photos/labels.csv", "photos", /*group_column=*/"patient", /*threads=*/2);
 //   list.listing.train.files[0];   // {"a/1.jpg", label 0}
 //   list.listing.classes;          // {"cat", "dog"}
-//   list.parts;                    // choose_parts() of data/sources/split.h, from the column `split`
+//   list.parts;                    // choose_parts() of data/index/split.h, from the column `split`
 //
 // A list is CSV, or TSV with tabs: a line of names, such as "path,label,split,patient", then a line for each image,
 // "a/1.jpg,cat,train,17". Or it has Caffe's lines of a path and a label, "a/1.jpg 0", without names.
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "data/sources/folder_listing.h"
+#include "data/index/folder_listing.h"
 
 namespace ddp {
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/types/fold.h"
-#include "data/sources/folder_listing.h"
+#include "data/index/folder_listing.h"
 
 namespace ddp {
 

@@ -1,4 +1,4 @@
-#include "data/sources/folder_listing.h"
+#include "data/index/folder_listing.h"
 
 #include <algorithm>
 #include <array>
