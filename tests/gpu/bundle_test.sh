@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The bundle of tests/gpu/pack: bundle_test.sh BUILD. It is packed, unpacked in a folder with a space in its name, refused
 # if it does not fit the machine, and used where there is only a C library, bash and Python (empty_root.sh): it trains on the
-# CPU, and its scripts pass their own test on stand-ins for a GPU.
+# CPU, and its scripts' checks pass on a stand-in for a GPU.
 set -u
 tests=$(cd "$(dirname "$0")" && pwd) build=$1
 folder=$(mktemp -d)
@@ -77,7 +77,10 @@ cp /tmp/kept.json reference/reference.json
 tests/gpu/run --bundle "$bundle" --out /tmp/results && exit 1
 rm /usr/bin/nvidia-smi
 echo "trained with nothing but the bundle"
-BRIEF=yes bash tests/gpu/run_test.sh --bundle "$bundle" "$bundle"/stand-ins/libstand_in_{gpu_module,nvml}.so
+export DDP_CUDA_MODULE=$bundle/stand-ins/libstand_in_gpu_module.so DDP_NVML_LIBRARY=$bundle/stand-ins/libstand_in_nvml.so
+export STAND_IN_GPUS=0000:01:00.0
+cp /bundle/nvidia-smi /usr/bin/
+tests/gpu/run --bundle "$bundle" --out /tmp/stand-in --only '^check: |USR1' first faults
 EMPTY
 # This requires root and namespaces.
 if ! unshare -m true 2>/dev/null; then
@@ -86,7 +89,7 @@ else
   machine Card "${architecture%?}.${architecture: -1}" 99.0
   cp "$folder/bin/nvidia-smi" "$place/"
   mkdir "$folder/root"
-  expect 0 'tests/gpu/run does what it promises' "$tests/empty_root.sh" "$folder/root" "$place" bash /bundle/empty.sh
+  expect 0 '^3 passed, 0 failed$' "$tests/empty_root.sh" "$folder/root" "$place" bash /bundle/empty.sh
   grep -q 'trained with nothing but the bundle' "$folder/said" || fail "no training"
   grep -q 'libcublasLt.* not found; install' "$folder/said" || fail "missing libraries of CUDA are not named"
 fi

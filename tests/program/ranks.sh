@@ -14,9 +14,9 @@ agree() {
 for reduction in ring root tree; do
   for ranks in 1 2 3 4; do
     [ "$reduction" != ring ] && [ "$ranks" -eq 4 ] && continue
-    run 0 120 "$ranks" "${small[@]}" --max-steps 30 --log-interval 1 --reduction "$reduction" \
+    run 0 120 "$ranks" "${small[@]}" --max-steps 12 --log-interval 1 --reduction "$reduction" \
       --output "$folder/$reduction-$ranks"
-    agree 30 "$folder/ring-1" "$folder/$reduction-$ranks"
+    agree 12 "$folder/ring-1" "$folder/$reduction-$ranks"
   done
 done
 
