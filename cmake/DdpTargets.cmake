@@ -33,8 +33,8 @@ function(ddp_compile_together target)
 endfunction()
 
 # ddp_library(NAME [COLD] SOURCES a.cpp ... [PUBLIC lib ...] [PRIVATE lib ...]) defines the static library ddp_NAME, aliased
-# ddp::NAME; headers are included from src/. COLD: nothing in it runs in a training step, so that little optimisation, which
-# compiles in two thirds of the time, suffices.
+# ddp::NAME; headers are included from src/. COLD: no loop in it decides how long a step takes, so that little optimisation,
+# which compiles in two thirds of the time, suffices.
 function(ddp_library name)
   cmake_parse_arguments(ARG "COLD" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(ddp_${name} STATIC ${ARG_SOURCES})
