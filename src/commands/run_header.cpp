@@ -248,6 +248,8 @@ std::vector<HeaderRow> header_rows(const RunParts& parts) {
       {"run folder", run_directory(options).string()}};
   if (resizes_pictures(options.data.dataset)) {
     rows.insert(rows.begin() + 3, {"pictures", inputs.images.preprocessing.text(options.data.random_resized_crop)});
+    const std::string& passed_over = inputs.images.sets.passed_over;
+    if (!passed_over.empty()) rows.insert(rows.begin() + 4, {"not read", passed_over});
   }
   if (!inputs.onnx_hash.empty()) rows.insert(rows.begin() + 1, {"tensors", tensors_text(inputs)});
   add_exceptions(rows, prepared.job, inputs);

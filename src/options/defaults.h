@@ -10,10 +10,12 @@ namespace ddp {
 // Revision of checkpoints that do not say it: versions before revisions were stored.
 inline constexpr int kFirstDefaults = 0;
 // Revision of new runs.
-inline constexpr int kLatestDefaults = 1;
+inline constexpr int kLatestDefaults = 2;
 
 // Image folders: `valid` and `validation` evaluate like `val`, and .jfif and .jpe are JPEG files.
 inline bool knows_all_folder_names(int defaults) { return defaults >= 1; }
+// Image folders: BMP, GIF, TIFF, HEIC and AVIF files are images, too, and the EXIF orientation counts (--exif-orientation).
+inline bool reads_all_pictures(int defaults) { return defaults >= 2; }
 // Whether a batch normalisation over a single value of each channel is an error or avoided (train/inputs/single_values.h).
 inline bool refuses_single_values(int defaults) { return defaults >= 1; }
 // Whether batch normalisations whose parameters are all frozen keep their running statistics (--frozen-statistics).

@@ -145,7 +145,8 @@ struct DataOptions {
   std::string split_group;  // regex:EXPRESSION, a column of the list, or empty
   ImageSides image_size;
   ImageChannels image_channels = ImageChannels::rgb;
-  bool fast_decode = false;  // in evaluation, too
+  bool exif_orientation = true;  // off in runs that an earlier version began
+  bool fast_decode = false;      // in evaluation, too
   std::int64_t max_bad_samples = 0;
   std::string image_cache = "off";  // a folder or "off"
 

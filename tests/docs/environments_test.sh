@@ -15,7 +15,7 @@ require() { # FILE PACKAGES, separated by commas
   done
 }
 while read -r key purpose _ _ conda spack; do
-  case $purpose in tools | build | onnx) ;; *) continue ;; esac
+  case $purpose in tools | build | onnx | images) ;; *) continue ;; esac
   case $key in mpirun | MPI) ;; *) require environment.yml "$conda" ;; esac
   case $spack in gcc) ;; *) require spack.yaml "$spack" ;; esac
 done < <(grep -v '^#' packages)

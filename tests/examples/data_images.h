@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "data/images/region.h"
+#include "data/formats/region.h"
 #include "data/sources/dataset.h"
 
 namespace ddp::data_images_examples {

@@ -58,6 +58,7 @@ PLANTED = {
     "val-split": (FLAT, "--val-split 0.4", "data order", 1),
     "fold": (FLAT, "--fold 2/3", "data order", 1),
     "split-group": (FLAT, "--split-group regex:([0-9])[0-9].png", "data order", 1),
+    "exif-orientation": (FOLDER + " --data-dir {images}", "--exif-orientation off", "augmentation", 1),
     "image-channels": (FOLDER + " --data-dir {images}", "--image-channels 3", "augmentation", 1),
     "global-batch": (LENET, "--global-batch 33", "data order", 1),
     "batch-per-rank": (LENET.replace("--global-batch", "--batch-per-rank"), "--batch-per-rank 33", "data order", 1),
@@ -154,13 +155,13 @@ def fail(text):
     print("FAILED:", text, flush=True)
 
 
-def png(path, seed):
+def png(path, seed, exif=b""):
     """A grey image of 28x28 pixels with a pattern of its own."""
     rows = b"".join(b"\0" + bytes((seed * 37 + x * (seed % 7 + 1) + y * (seed % 5 + 2)) % 256 for x in range(28)) for y in range(28))
     chunk = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
     with open(path, "wb") as file:
         file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 28, 28, 8, 0, 0, 0, 0)) +
-                   chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+                   (chunk(b"eXIf", exif) if exif else b"") + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
 
 
 def image_folder(root, odd):
@@ -168,7 +169,9 @@ def image_folder(root, odd):
         for label in ("a", "b"):
             os.makedirs(f"{root}/{split}/{label}")
             for i in range(count):
-                png(f"{root}/{split}/{label}/{i:02}.png", i + (100 if label == "b" else 0) + (odd if split == "train" and i == 3 else 0))
+                # Every fourth lies upside down.
+                exif = struct.pack("<2sHIHHHIII", b"II", 42, 8, 1, 0x112, 3, 1, 3, 0) if i % 4 == 1 else b""
+                png(f"{root}/{split}/{label}/{i:02}.png", i + (100 if label == "b" else 0) + (odd if split == "train" and i == 3 else 0), exif)
 
 
 def execute(words, ranks=1):

@@ -31,6 +31,7 @@ fresh
 echo 'not an image' >"$data/train/grün/notes.txt"
 run 0 60 1 "${images[@]}" --workers 2 --output "$folder/one"
 grep -q "my images/train: skipped 1 file" "$folder/err" || fail "notes.txt is not reported"
+grep -qE '^ *not read +1 file \(1 \.txt\)' "$folder/out" || fail "the header does not count notes.txt: $(cat "$folder/out")"
 run 0 60 2 "${images[@]}" --workers 0 --output "$folder/two"
 same_tensors "$folder/one/latest" "$folder/two/latest"
 run 0 60 1 "${images[@]}" --workers 1 --output "$folder/again" --max-steps 4
@@ -41,6 +42,14 @@ run 0 60 1 "${images[@]}" --seed 2 --output "$folder/other"
 grep -q '"grün"' "$folder/one/latest/state.json" || fail "the checkpoint does not name the classes"
 
 rm "$data/train/grün/notes.txt"
+
+run 8 60 1 "${images[@]}" --output "$folder/again" --resume auto --epochs 3 --exif-orientation off
+one_line 'EXIF orientation off instead of on'
+# Runs of earlier versions do not turn pictures.
+old=$(dirname "$0")/../golden/old_runs
+run 2 60 1 "${images[@]}" --image-size 16 --global-batch 4 --model "$old/network.onnx" --resume "$old/photographs" \
+  --exif-orientation on --output "$folder/older"
+one_line 'an earlier version began this run, without turning its images'
 
 # Pictures that evaluate and train are counted.
 cp "$data/train/grün/a1.jpg" "$data/val/red one/seen.jpg"
@@ -143,7 +152,7 @@ done
 # The other class does not stand in for one of which nothing can be read.
 for file in "$data/train/grün"/*; do printf 'no image' >"$file"; done
 run 4 30 2 "${images[@]}" --output "$folder/gone" --max-bad-samples 20
-one_line 'error: .*train/grün: no image of the class can be read .*a1.jpg: is neither'
+one_line 'error: .*train/grün: no image of the class can be read .*a1.jpg: is a text file'
 
 # Names of any bytes, and accents in another Unicode form in val: trained, resumed and evaluated.
 fresh

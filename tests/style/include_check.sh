@@ -15,10 +15,11 @@ declare -A may=(
   [comm]='backend/. backend/cuda/. backend/cuda/device'
   [job]='options comm'
   [machine]='options backend/. comm job'
-  [data/images]=''
-  [data/index]='data/images'
-  [data/sources]='data/images data/index'
-  [data/pipeline]='data/images data/sources'
+  [data/formats]=''
+  [data/images]='data/formats'
+  [data/index]='data/formats data/images'
+  [data/sources]='data/formats data/images data/index'
+  [data/pipeline]='data/formats data/images data/sources'
   [model]='backend/.'
   [onnx]='backend/. model'
   [gradients]='backend/. comm'
@@ -105,7 +106,7 @@ declare -A doors=(
 )
 
 # Headers that are slow to compile or an implementation detail may be included only by .cpp files.
-heavy='nlohmann/|boost/|spdlog/|mpi\.h|zlib\.h|jpeglib\.h|png\.h|dnnl|onnx/onnx_pb|google/'
+heavy='nlohmann/|boost/|spdlog/|mpi\.h|zlib\.h|jpeglib\.h|png\.h|tiffio\.h|gif_lib\.h|libheif/|avif/|webp/|dnnl|onnx/onnx_pb|google/'
 # Only these folders use MPI; main and the commands do not.
 mpi_folders='comm job'
 longest=500

@@ -98,9 +98,15 @@ void write_at(int descriptor, const void* from, std::size_t count, std::uint64_t
   }
 }
 
+// What was done to the pictures that are stored.
+std::string key_of_pixels(const CachedImages& images) {
+  if (images.evaluated != nullptr) return images.evaluated->recipe();
+  return images.upright ? "upright" : "";
+}
+
 // Names, sizes and modification times; the latter two are 0 if stat fails.
 XXH128_hash_t hash_list(const CachedImages& images) {
-  std::string text = images.evaluated != nullptr ? images.evaluated->recipe() : "";
+  std::string text = key_of_pixels(images);
   for (const std::string& file : images.files) {
     std::error_code error;
     const fs::path path = images.folder / file;
@@ -115,8 +121,8 @@ XXH128_hash_t hash_list(const CachedImages& images) {
 fs::path cache_path(const fs::path& directory, const CachedImages& images) {
   std::error_code error;
   const fs::path folder = fs::weakly_canonical(images.folder, error);
-  const std::string text = fmt::format("{}\n{} {}{}", folder.string(), images.side, images.files.size(),
-                                       images.evaluated != nullptr ? images.evaluated->recipe() : "");
+  const std::string text =
+      fmt::format("{}\n{} {}{}", folder.string(), images.side, images.files.size(), key_of_pixels(images));
   return directory / fmt::format("images-{:016x}.cache", XXH3_64bits(text.data(), text.size()));
 }
 
@@ -182,7 +188,7 @@ ImageCache::Entry decode_for_cache(const fs::path& path, const CachedImages& ima
   ImageCache::Entry entry;
   ImageDecoder& decoder = thread_decoder();
   try {
-    decoder.load(path);
+    decoder.load(path, images.upright);
     ImageSize source;
     ImageSize stored;
     const auto begin = [&](const ImageSize& size) {

@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "base/types/shape.h"
+#include "data/formats/region.h"
 #include "data/images/preprocessing.h"
-#include "data/images/region.h"
 
 namespace ddp {
 
@@ -33,6 +33,7 @@ struct CachedImages {
   const std::vector<std::string>& files;  // below the folder: "cat/cat.0.jpg"
   std::int64_t side = 0;
   const Preprocessing* evaluated = nullptr;  // what is stored is the result of this; null: images for training
+  bool upright = true;                       // turned as the EXIF orientation says
 };
 
 class ImageCache {

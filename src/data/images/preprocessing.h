@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/types/shape.h"
-#include "data/images/region.h"
+#include "data/formats/region.h"
 
 namespace ddp {
 
@@ -32,6 +32,8 @@ struct Preprocessing {
   // Evaluation decodes whole pictures and resizes them with Pillow's arithmetic. Otherwise it reads them as training does: a
   // decoder that shrinks large pictures, and a faster resampler.
   bool exact = true;
+  // Turned as the EXIF orientation says, as by Pillow's exif_transpose().
+  bool upright = true;
   Normalization normalization = {};
 
   // What is shown of a picture of this size, without augmentation.

@@ -12,17 +12,9 @@
 #include <vector>
 
 #include "base/types/shape.h"
-#include "data/images/region.h"
+#include "data/formats/raster.h"
 
 namespace ddp {
-
-// Rows of pixels with interleaved channels.
-struct RasterView {
-  const std::uint8_t* pixels = nullptr;  // [height][width][channels]
-  std::int64_t width = 0;
-  std::int64_t height = 0;
-  std::int64_t channels = 0;
-};
 
 // The inputs of each output along one axis: `taps` inputs from starts[i] on, with weights that add up to 2^14.
 struct AxisFilter {

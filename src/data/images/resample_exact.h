@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/types/shape.h"
-#include "data/images/region.h"
+#include "data/formats/region.h"
 #include "data/images/resample.h"
 
 namespace ddp {

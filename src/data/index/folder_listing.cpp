@@ -12,6 +12,7 @@
 #include "base/status/heartbeat.h"
 #include "base/text/text.h"
 #include "base/text/utf8.h"
+#include "data/formats/formats.h"
 
 namespace ddp {
 namespace {
@@ -23,11 +24,10 @@ constexpr std::size_t kShownNames = 6;
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
-std::string lower_extension(const fs::path& path) { return lower_case(path.extension().string()); }
-
 std::vector<std::string> suffixes(const FolderRules& rules) {
   if (!rules.jfif_is_jpeg) return {".jpg", ".jpeg", ".png", ".webp"};
-  return {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp"};
+  const std::span<const std::string_view> all = picture_suffixes();
+  return {all.begin(), rules.all_formats ? all.end() : all.begin() + kFirstSuffixes};
 }
 
 std::string shown(const fs::path& path) { return escape_name(path.string()); }
@@ -81,6 +81,15 @@ std::vector<std::string> subfolders(const fs::path& folder) {
   return names;
 }
 
+// By which name a file is counted that is passed over.
+std::string kind_of_other_file(const fs::path& name, const std::string& suffix) {
+  const std::string text = name.string();
+  if (lower_case(text) == "thumbs.db") return "Thumbs.db";
+  if (text.starts_with("._")) return "._* of macOS";
+  if (text == ".DS_Store") return text;
+  return is_hidden(name) ? "hidden" : suffix;
+}
+
 // What a folder of a class contains.
 struct ClassContents {
   std::vector<std::string> files;  // below the split's folder, sorted
@@ -123,16 +132,28 @@ class ClassSearch {
     const fs::path name = entry.path().filename();
     std::error_code error;
     const fs::file_type type = type_of(entry, error);
-    const std::string suffix = lower_extension(name);
+    const std::string suffix = suffix_of(name);
     const bool image = !is_hidden(name) && std::find(suffixes_.begin(), suffixes_.end(), suffix) != suffixes_.end();
     if (error && !image && !is_hidden(name) && suffix.empty()) cannot_list(entry.path(), error);
     if (type == fs::file_type::directory) {
-      if (!is_hidden(name)) deeper.push_back(below / name);
+      if (!is_hidden(name)) {
+        deeper.push_back(below / name);
+      } else {
+        count_hidden_folder(entry.path());
+      }
     } else if (!image) {
-      ++contents_.passed_over[is_hidden(name) ? "hidden" : suffix];
+      ++contents_.passed_over[kind_of_other_file(name, suffix)];
     } else {
       contents_.files.push_back((below / name).string());
       if (const char* kind = special_kind(type)) contents_.special.push_back({entry.path(), kind});
+    }
+  }
+
+  // Its files are not read.
+  void count_hidden_folder(const fs::path& folder) {
+    std::error_code error;
+    for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+      ++contents_.passed_over["in " + folder.filename().string()];
     }
   }
 
@@ -318,7 +339,7 @@ const char* special_kind(fs::file_type type) {
   }
 }
 
-bool is_webp_name(const fs::path& file) { return lower_extension(file) == ".webp"; }
+std::string suffix_of(const fs::path& file) { return lower_case(file.extension().string()); }
 
 std::string image_suffixes(const FolderRules& rules) {
   std::vector<std::string> all = suffixes(rules);
@@ -335,7 +356,7 @@ std::string passed_over_text(const PassedOver& files) {
   for (const auto& [suffix, count] : files) {
     all += count;
     // "Photo from 12.May 2021" has no suffix.
-    const bool none = suffix.empty() || suffix.size() > kLongestSuffix;
+    const bool none = suffix.empty() || (suffix.front() == '.' && suffix.size() > kLongestSuffix);
     kinds.emplace_back(-count, none ? "without suffix" : escape_name(suffix));
   }
   std::sort(kinds.begin(), kinds.end());

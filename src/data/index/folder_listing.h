@@ -19,6 +19,7 @@ namespace ddp {
 struct FolderRules {
   bool valid_evaluates = true;  // also folders named valid and validation, and not only val and test
   bool jfif_is_jpeg = true;     // also files named .jfif and .jpe, and not only .jpg and .jpeg
+  bool all_formats = true;      // also BMP, GIF, TIFF, HEIC and AVIF, and not only JPEG, PNG and WebP
 };
 
 struct ListedFile {
@@ -28,7 +29,8 @@ struct ListedFile {
   friend bool operator==(const ListedFile&, const ListedFile&) = default;
 };
 
-// Files whose names are not those of images: how many with which suffix, in lower case; "" no suffix, "hidden" a leading dot.
+// Files whose names are not those of images: how many with which suffix, in lower case; "" no suffix, "hidden" a leading dot. Those
+// that systems and programs leave behind have their own names: "Thumbs.db", "._* of macOS", "in .ipynb_checkpoints".
 using PassedOver = std::map<std::string, std::int64_t>;
 
 // A named pipe, socket or device with the name of an image.
@@ -79,6 +81,7 @@ std::string passed_over_text(const PassedOver& files);
 // "a named pipe", "a socket" or "a device", whose content cannot be read like that of a file; nullptr for others.
 const char* special_kind(std::filesystem::file_type type);
 
-bool is_webp_name(const std::filesystem::path& file);
+// In lower case: ".jpg".
+std::string suffix_of(const std::filesystem::path& file);
 
 }  // namespace ddp

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/types/shape.h"
-#include "data/images/region.h"
+#include "data/formats/region.h"
 
 namespace ddp {
 

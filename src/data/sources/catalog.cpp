@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "base/text/text.h"
 #include "base/text/utf8.h"
-#include "data/images/image_decoder.h"
+#include "data/formats/formats.h"
 #include "data/index/bad_samples.h"
 #include "data/index/folder_listing.h"
 #include "data/index/labels.h"
@@ -83,17 +83,22 @@ void warn(const std::string& text) {
 }
 
 // Files of a format that this build cannot read would all count as damaged.
-void check_webp(const FolderListing& listing) {
-  if (webp_is_supported()) return;
+void check_formats(const FolderListing& listing) {
   for (const FolderSplit* split : {&listing.train, &listing.test}) {
     for (const ListedFile& file : split->files) {
-      check(
-          !is_webp_name(file.name), ExitCode::data,
-          "{}: this program was built without libwebp; install it with launch/setup --webp and build again, or convert "
-          "the WebP files to PNG",
-          escape_name((split->folder / file.name).string()));
+      const MissingLibrary missing = missing_library(suffix_of(file.name));
+      check(missing.library.empty(), ExitCode::data,
+            "{}: this program was built without {}; install it with launch/setup{} and build again, or convert the {} "
+            "files to PNG",
+            escape_name((split->folder / file.name).string()), missing.library, missing.option, missing.format);
     }
   }
+}
+
+std::string all_passed_over(const FolderListing& listing) {
+  PassedOver all = listing.train.passed_over;
+  for (const auto& [kind, count] : listing.test.passed_over) all[kind] += count;
+  return all.empty() ? "" : passed_over_text(all);
 }
 
 // What the names of the files tell before any of them is opened.
@@ -107,7 +112,7 @@ void check_files(const FolderListing& listing, const FolderRules& rules, BadSamp
       bad.report(file.path.string(), fmt::format("is not a regular file but {}", file.kind));
     }
   }
-  check_webp(listing);
+  check_formats(listing);
   for (const std::string& warning : listing.warnings) warn(warning);
 }
 
@@ -212,6 +217,7 @@ DataSets open_folder(const Request& request) {
   data.train = std::move(train);
   data.test = std::move(test);
   data.evaluation = divided ? divided_text(listing, request.folder.split) : evaluation_text(listing);
+  data.passed_over = all_passed_over(listing);
   data.without_train = without_train;
   return data;
 }

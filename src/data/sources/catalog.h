@@ -19,6 +19,8 @@ struct DataSets {
   std::unique_ptr<Dataset> test;
   // The folder of an image folder that evaluates: "valid (test is not read)".
   std::string evaluation = {};
+  // Files of a folder that are passed over: "9 files (7 .txt, 2 Thumbs.db)".
+  std::string passed_over = {};
   // `train` has the images of `test`, because there are none for training (FolderOptions::classes).
   bool without_train = false;
 };

@@ -59,7 +59,7 @@ ImageFolder::ImageFolder(const FolderSplit& split, const std::vector<std::string
   const std::int64_t longer = std::max(shape().height, shape().width);
   const auto side = static_cast<std::int64_t>(std::ceil(static_cast<double>(longer) / preprocessing_.crop));
   cache_is_exact_ = config.evaluated && preprocessing_.exact;
-  cache_ = open_image_cache(config.cache, {folder_, files_, side, cache_is_exact_ ? &preprocessing_ : nullptr},
+  cache_ = open_image_cache(config.cache, {folder_, files_, side, cache_is_exact_ ? &preprocessing_ : nullptr, preprocessing_.upright},
                             config.threads);
 }
 
@@ -83,7 +83,7 @@ std::int64_t ImageFolder::measured_samples() const {
   for (std::int64_t i = 0; i < kProbed && right_size; ++i) {
     try {
       ImageDecoder& decoder = thread_decoder();
-      decoder.load(folder_ / files_[static_cast<std::size_t>(i * size() / kProbed)]);
+      decoder.load(folder_ / files_[static_cast<std::size_t>(i * size() / kProbed)], preprocessing_.upright);
       (void)decoder.decode({look, {1, 1}});
     } catch (const BadImage&) {
       // The reason is reported when the file is read.
@@ -128,7 +128,7 @@ void ImageFolder::read_one(std::int64_t index, const RegionChooser& choose, bool
   if (cache_ && cache_is_exact_ == exactly && cache_->read(index, choose, coloured, pixels)) return;
   const auto place = static_cast<std::size_t>(index);
   ImageDecoder& decoder = thread_decoder();
-  decoder.load(folder_ / files_[place]);
+  decoder.load(folder_ / files_[place], preprocessing_.upright);
   if (exactly) {
     decoder.decode_exact(choose, coloured, pixels);
   } else {

@@ -40,6 +40,9 @@ void add_data(std::vector<OptionSpec>& table) {
   data.text("split-group", &D::split_group, "regex:R|COLUMN", "regex: and a regular expression, or a column",
             "keep images on one side whose names have the same text in the first group of R, such as "
             "regex:patient_([0-9]+), or that have the same text in this column of --labels");
+  data.on_off("exif-orientation", &D::exif_orientation,
+              "turn images as the orientation in their EXIF data says, as viewers do; off: like torchvision; a run that "
+              "an earlier version began continues with off");
   data.on_off("fast-decode", &D::fast_decode,
               "evaluate like training reads, with large images shrunk while they are decoded, instead of "
               "exactly as Pillow resizes them");

@@ -73,6 +73,7 @@ constexpr auto effects_table() {
       {"progressive-end", pixels | loss},
       {"progressive-stages", pixels | loss},
       {"image-channels", pixels | loss | evaluation},
+      {"exif-orientation", pixels | loss | evaluation},
       {"fast-decode", evaluation},
       {"max-bad-samples", samples | pixels},
       {"image-cache", pixels},

@@ -114,6 +114,9 @@ Inputs make_inputs(const Job& job, const std::string& onnx, const FolderDivision
   if (job.rank() == 0) inputs.onnx = onnx;
   inputs.onnx_hash = model_hash(onnx);
   inputs.fingerprint = data_fingerprint(inputs.images.sets, inputs.images.preprocessing.normalization);
+  if (resizes_pictures(job.options.data.dataset) && reads_all_pictures(job.defaults)) {
+    inputs.fingerprint.push_back({"EXIF orientation", inputs.images.preprocessing.upright ? "on" : "off"});
+  }
   inputs.fingerprint.push_back(network_part(inputs.graph));
   if (!job.evaluates()) connect_shards(job, inputs);
   if (resumed) {

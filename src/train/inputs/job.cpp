@@ -43,6 +43,12 @@ Job agree_on_job(const MpiSession& session, Communicator& ranks, const Device& d
     optimizer.frozen_statistics =
         keeps_frozen_statistics(optimizer, defaults) ? FrozenStatistics::keep : FrozenStatistics::update;
   }
+  if (!reads_all_pictures(defaults)) {
+    DataOptions& data = job.options.data;
+    check(!data.exif_orientation || !job.options.given.has("exif-orientation"), ExitCode::usage,
+          "--exif-orientation on: an earlier version began this run, without turning its images; remove it");
+    data.exif_orientation = false;
+  }
   return job;
 }
 

@@ -22,10 +22,10 @@ Normalization normalization_of(const TrainingState& state) {
   return normalization;
 }
 
-bool decodes_fast(const TrainingState& state) {
+bool has_option(const TrainingState& state, std::string_view name, std::string_view value) {
   const Fingerprint options = options_fingerprint(state.config);
   return std::any_of(options.begin(), options.end(),
-                     [](const FingerprintPart& part) { return part.name == "--fast-decode" && part.value == "on"; });
+                     [&](const FingerprintPart& part) { return part.name == name && part.value == value; });
 }
 
 }  // namespace
@@ -35,13 +35,17 @@ Preprocessing preprocessing_of(const DataOptions& options, int defaults) {
   return {.shape = {options.image_channels == ImageChannels::grey ? 1 : 3, options.image_size.height,
                     options.image_size.width},
           .keeps_right_size = exactly,
-          .exact = exactly && !options.fast_decode};
+          .exact = exactly && !options.fast_decode,
+          .upright = options.exif_orientation && reads_all_pictures(defaults)};
 }
 
 Preprocessing preprocessing_of(const TrainingState& state) {
   const bool exactly = reads_pictures_exactly(state.defaults);
   Preprocessing preprocessing{
-      .keeps_right_size = exactly, .exact = exactly && !decodes_fast(state), .normalization = normalization_of(state)};
+      .keeps_right_size = exactly,
+      .exact = exactly && !has_option(state, "--fast-decode", "on"),
+      .upright = reads_all_pictures(state.defaults) && !has_option(state, "--exif-orientation", "off"),
+      .normalization = normalization_of(state)};
   if (state.image.size() == 3) preprocessing.shape = {state.image[0], state.image[1], state.image[2]};
   return preprocessing;
 }

@@ -50,7 +50,7 @@ Augmentation augmentation_of(const DataOptions& options, const Shape& image, con
 
 FolderRules rules_of(const Job& job) {
   const bool all_names = knows_all_folder_names(job.defaults);
-  return {.valid_evaluates = all_names, .jfif_is_jpeg = all_names};
+  return {.valid_evaluates = all_names, .jfif_is_jpeg = all_names, .all_formats = reads_all_pictures(job.defaults)};
 }
 
 constexpr std::string_view kExpression = "regex:";

@@ -190,7 +190,7 @@ TEST_F(ImageCacheTest, ABadImageIsNamedWhenItIsRead) {
   write_file(data() / "train" / "one" / "grey.jpg", Bytes{1, 2});
   const ImageFolder cached = open(true);
   Bytes pixels(kCachedShape.size());
-  EXPECT_THAT(error_of(ExitCode::data, [&] { cached.read_plain(1, pixels); }), HasSubstr("grey.jpg: is neither"));
+  EXPECT_THAT(error_of(ExitCode::data, [&] { cached.read_plain(1, pixels); }), HasSubstr("grey.jpg: is not a JPEG"));
   EXPECT_EQ(open(true, 1).read_plain(1, pixels), 2);
 }
 

@@ -1,5 +1,5 @@
 // Compiled if libwebp was not found.
-#include "data/images/image_decoder.h"
+#include "data/formats/formats.h"
 
 namespace ddp {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "data/images/image_decoder.h"
+#include "data/formats/formats.h"
 
 // Requires <cstdio>.
 #include <jpeglib.h>

@@ -1,0 +1,28 @@
+# Libraries of formats of pictures that are read only where their library is (src/data/formats/*_absent.cpp).
+#
+#   ddp_image_format(TIFF "libtiff" "launch/setup" tiffio.h tiff)
+#
+# sets DDP_TIFF_FOUND and adds the target ddp_tiff with these libraries, or tells what is not read.
+function(ddp_image_format name library setup header)
+  string(TOUPPER ${name} key)
+  string(TOLOWER ${name} target)
+  find_path(DDP_${key}_INCLUDE_DIR ${header})
+  set(found ON)
+  set(files "")
+  foreach(file IN LISTS ARGN)
+    find_library(DDP_${key}_${file}_LIBRARY ${file})
+    list(APPEND files ${DDP_${key}_${file}_LIBRARY})
+    if(NOT DDP_${key}_${file}_LIBRARY)
+      set(found OFF)
+    endif()
+  endforeach()
+  if(found AND DDP_${key}_INCLUDE_DIR)
+    add_library(ddp_${target} INTERFACE)
+    target_include_directories(ddp_${target} SYSTEM INTERFACE ${DDP_${key}_INCLUDE_DIR})
+    target_link_libraries(ddp_${target} INTERFACE ${files})
+  else()
+    set(found OFF)
+    message(STATUS "Without ${library}, no ${name} images are read; ${setup} installs it")
+  endif()
+  set(DDP_${key}_FOUND ${found} PARENT_SCOPE)
+endfunction()
