@@ -1,4 +1,4 @@
-// Image decoding, shared by the fuzz programs jpeg and png.
+// Image decoding, shared by the fuzz programs of picture formats.
 #pragma once
 
 #include <array>
@@ -40,6 +40,7 @@ inline void decode_image(std::span<const std::uint8_t> file) {
     try {
       decoder.load(file);
       for (const RegionChooser& choose : choosers) decoder.decode(choose, kShape, pixels);
+      decoder.decode({.choose = choosers[0], .pixels = {1, 1}, .whole = true, .verify = true});
     } catch (const BadImage& bad) {
       throw Error(ExitCode::data, bad.what());
     }

@@ -116,6 +116,111 @@ def png_seeds():
     save("png", "reduced", png(256, 200, 1, 0, lines=bytes(33 * 200)))
 
 
+# BMP, GIF and TIFF without an encoder: pixels that are not compressed, and codes that clear the dictionary all the time.
+
+
+def bmp(width, height, bits, compression=0, colours=b"", rows=None, length=40):
+    stride = (width * bits + 31) // 32 * 4
+    rows = bytes(i * 7 % 256 for i in range(stride * abs(height))) if rows is None else rows
+    begin = 14 + length + len(colours)
+    info = struct.pack("<IiiHHIIiiII", 40, width, height, 1, bits, compression, len(rows), 0, 0, 0, 0)
+    if length == 12:
+        info = struct.pack("<IHHHH", 12, width, height, 1, bits)
+    return b"BM" + struct.pack("<IHHI", begin + len(rows), 0, 0, begin) + info + colours + rows
+
+
+def bmp_seeds():
+    palette = bytes(range(64))
+    for bits in (1, 4, 8):
+        save("bmp", f"palette-{bits}", bmp(9, 5, bits, colours=palette[:4 << min(bits, 4)]))
+    for bits in (16, 24, 32):
+        save("bmp", f"bits-{bits}", bmp(9, -5, bits))
+    save("bmp", "fields", bmp(5, 5, 16, 3, struct.pack("<3I", 0xF800, 0x7E0, 0x1F)))
+    save("bmp", "os2", bmp(7, 3, 24, length=12))
+    save("bmp", "rle8", bmp(8, 3, 8, 1, palette, b"\3\1\0\3\5\6\7\0\0\0\0\2\1\1\2\3\0\1"))
+    save("bmp", "rle4", bmp(8, 3, 4, 2, palette, b"\5\x12\0\5\x12\x34\x50\0\0\0\4\x77\0\1"))
+    small = bmp(8, 3, 24)
+    save("bmp", "enormous", small[:18] + struct.pack("<ii", 1 << 30, 1 << 30) + small[26:])
+    save("bmp", "truncated", bmp(9, 9, 24)[:-20])
+
+
+def gif(frame, screen, flags=0, before=b"", version=b"GIF89a"):
+    palette = bytes(range(12))
+    x, y, width, height = frame
+    bits, count = 0, 0
+    for _ in range(width * height):  # of 3 bits: clear, then an index
+        for code in (4, count // 6 % 4):
+            bits |= code << count
+            count += 3
+    bits |= 5 << count
+    data = bits.to_bytes((count + 10) // 8, "little")
+    blocks = b"".join(bytes([len(data[i:i + 255])]) + data[i:i + 255] for i in range(0, len(data), 255))
+    head = version + struct.pack("<HHBBB", *screen, 0x81, 0, 0) + palette + before
+    return head + b"," + struct.pack("<HHHHB", x, y, width, height, flags) + b"\2" + blocks + b"\0;"
+
+
+def gif_seeds():
+    transparent = b"!\xf9\4\1\0\0\2\0"
+    save("gif", "plain", gif((0, 0, 7, 5), (7, 5), version=b"GIF87a"))
+    save("gif", "interlaced", gif((0, 0, 9, 11), (9, 11), flags=0x40))
+    save("gif", "part-of-screen", gif((3, 2, 4, 3), (12, 9), before=transparent))
+    save("gif", "beyond-screen", gif((3, 2, 9, 9), (4, 4)))
+    save("gif", "comment", gif((0, 0, 3, 3), (3, 3), before=b"!\xfe\5hello\0"))
+    save("gif", "truncated", gif((0, 0, 20, 20), (20, 20))[:60])
+    save("gif", "no-image", b"GIF89a" + bytes(7) + b";")
+
+
+def tiff(width, height, photometric, bits, samples, order="<", extra=(), data=None):
+    stride = (width * bits * samples + 7) // 8
+    data = bytes(i * 5 % 256 for i in range(stride * height)) if data is None else data
+    entries = [(256, 4, 1, width), (257, 4, 1, height), (258, 3, 1, bits), (259, 3, 1, 1), (262, 3, 1, photometric),
+               (273, 4, 1, 8), (277, 3, 1, samples), (278, 4, 1, height), (279, 4, 1, len(data))]
+    entries = sorted([entry for entry in entries if entry[0] not in {other[0] for other in extra}] + list(extra))
+    table = struct.pack(order + "H", len(entries))
+    for tag, kind, count, value in entries:
+        short = kind == 3 and count == 1
+        table += struct.pack(order + "HHI", tag, kind, count) + (struct.pack(order + "HH", value, 0) if short else struct.pack(order + "I", value))
+    return (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "I", 8 + len(data)) + data + table + bytes(4)
+
+
+def tiff_seeds():
+    for name, kind, bits, samples in (("white", 0, 1, 1), ("black", 1, 4, 1), ("grey", 1, 8, 1), ("grey16", 1, 16, 1),
+                                      ("grey12", 1, 12, 1), ("rgb", 2, 8, 3), ("rgb16", 2, 16, 3), ("rgba", 2, 8, 4), ("cmyk", 5, 8, 4),
+                                      ("ycbcr", 6, 8, 3), ("lab", 8, 8, 3), ("palette", 3, 8, 1)):
+        save("tiff", name, tiff(9, 6, kind, bits, samples, "<" if samples != 3 else ">"))
+    save("tiff", "turned", tiff(9, 6, 2, 8, 3, extra=[(274, 3, 1, 6)]))
+    save("tiff", "float", tiff(4, 4, 1, 32, 1, extra=[(339, 3, 1, 3)]))
+    save("tiff", "tiles", tiff(16, 16, 1, 8, 1, extra=[(322, 3, 1, 16), (323, 3, 1, 16), (324, 4, 1, 8), (325, 4, 1, 256)]))
+    save("tiff", "packed", tiff(9, 6, 1, 8, 1, extra=[(259, 3, 1, 32773)]))
+    save("tiff", "enormous", tiff(9, 6, 1, 8, 1, extra=[(256, 4, 1, 1 << 30), (257, 4, 1, 1 << 30)]))
+    save("tiff", "truncated", tiff(9, 6, 2, 8, 3)[:50])
+
+
+# A WebP of 3x2 pixels without loss, by libwebp: no encoder is so short.
+LOSSLESS = bytes.fromhex("2f024000002f40986db4fd0679fe1aa741266d93bbfefd4cdac8a46ddaab62e65fdfe63f40dcc9a3b20d04026488164b22fa1f39")
+
+
+def webp_seeds():
+    def part(name, content):
+        return name + struct.pack("<I", len(content)) + content + bytes(len(content) % 2)
+
+    def file(*parts):
+        return b"RIFF" + struct.pack("<I", 4 + sum(map(len, parts))) + b"WEBP" + b"".join(parts)
+
+    def size(*sides):
+        return b"".join(struct.pack("<I", side - 1)[:3] for side in sides)
+
+    pixels = part(b"VP8L", LOSSLESS)
+    exif = part(b"EXIF", b"II*\0\10\0\0\0\1\0\x12\1\3\0\1\0\0\0\6\0\0\0" + bytes(4))
+    frame = part(b"ANMF", struct.pack("<I", 1)[:3] + bytes(3) + size(3, 2) + bytes(4) + pixels)
+    animation = (part(b"VP8X", b"\2" + bytes(3) + size(9, 5)), part(b"ANIM", bytes(6)), frame, frame)
+    save("webp", "lossless", file(pixels))
+    save("webp", "turned", file(part(b"VP8X", b"\x08" + bytes(3) + size(3, 2)), pixels, exif))
+    save("webp", "animated", file(*animation))
+    save("webp", "no-frame", file(*animation[:2]))
+    save("webp", "truncated", file(*animation)[:-9])
+
+
 def idx_seeds():
     labels = struct.pack(">II", 0x801, 5) + bytes([0, 1, 2, 9, 4])
     images = struct.pack(">IIII", 0x803, 3, 4, 2) + bytes(range(24))
@@ -264,6 +369,10 @@ def layout_plan_seeds():
 
 jpeg_seeds()
 png_seeds()
+bmp_seeds()
+gif_seeds()
+tiff_seeds()
+webp_seeds()
 idx_seeds()
 cifar10_seeds()
 image_cache_seeds()
