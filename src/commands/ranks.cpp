@@ -30,6 +30,7 @@ Options at_full_size(const Options& options) {
   Options mine = options;
   const DataOptions standard;
   mine.data.progressive_size = standard.progressive_size;
+  mine.data.eval_size = standard.eval_size;
   mine.data.progressive_begin = standard.progressive_begin;
   mine.data.progressive_end = standard.progressive_end;
   mine.data.progressive_stages = standard.progressive_stages;

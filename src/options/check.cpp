@@ -63,6 +63,7 @@ void check_pipeline(const Options& options) {
   refuse(options.model.sync_batch_norm, "--sync-batch-norm", "as the shards of a replica are not at a layer together");
   refuse(options.batch.balance, "--balance on", "as all stages of a replica process the same shards");
   refuse(options.data.progressive_size.has_value(), "--progressive-size", "which has a network for each size");
+  refuse(options.data.eval_size.has_value(), "--eval-size", "which has a network for each size");
   refuse(options.device.steps_in_flight > 1, "--steps-in-flight of more than 1", "as the stages wait for each other");
 }
 
@@ -146,6 +147,21 @@ void check_split(const DataOptions& o) {
         o.split_group);
 }
 
+void check_preprocessing(const DataOptions& o) {
+  check(!o.eval_crop || o.resize != PictureResize::pad, ExitCode::usage,
+        "--eval-crop has no effect with --resize pad, which shows all of an image; remove one of the two");
+  if (!o.eval_size) return;
+  check(
+      !o.progressive_size, ExitCode::usage,
+      "--eval-size cannot be combined with --progressive-size, whose last size is --image-size; remove one of the two");
+  check(o.eval_size->height >= o.image_size.height && o.eval_size->width >= o.image_size.width, ExitCode::usage,
+        "--eval-size {}x{} is below --image-size {}x{}; give the larger size to --eval-size", o.eval_size->height,
+        o.eval_size->width, o.image_size.height, o.image_size.width);
+  check(o.dataset == "folder" || o.dataset == "synthetic", ExitCode::usage,
+        "--eval-size works with --dataset folder and synthetic, as the images of {} have one size; remove it",
+        o.dataset);
+}
+
 void check_progressive(const DataOptions& o) {
   const DataOptions standard;
   const bool others = o.progressive_begin != standard.progressive_begin ||
@@ -215,6 +231,7 @@ void check_combinations(const Options& options) {
   check_optimizer(o);
   check_schedule(o);
   check_split(options.data);
+  check_preprocessing(options.data);
   check_progressive(options.data);
   check_loss_scale(options);
   check(o.warmup_epochs <= o.epochs, ExitCode::usage, "--warmup-epochs {} is greater than --epochs {}", o.warmup_epochs,

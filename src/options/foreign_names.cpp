@@ -66,7 +66,11 @@ constexpr auto kForeignNames = std::to_array<ForeignNames>({
     {"label-smoothing", "", "smoothing label-smooth ls label-smoothing-factor"},
     {"image-size", "",
      "img-size imgsz train-crop-size crop-size input-size image-shape img resolution input-shape "
-     "target-size train-res img-dim val-crop-size im-size"},
+     "target-size train-res img-dim im-size"},
+    {"eval-size", "", "val-crop-size eval-res test-input-size"},
+    {"eval-crop", "", "crop-pct crop-ratio"},
+    {"interpolation", "", "train-interpolation val-interpolation"},
+    {"resize", "", "resize-mode crop-to-aspect-ratio pad-to-aspect-ratio"},
     {"image-channels", "", "in-chans in-channels color-mode input-channels"},
     {"random-flip", "", "hflip horizontal-flip random-horizontal-flip fliplr flip"},
     {"random-crop-padding", "", "crop-padding padding random-crop"},
@@ -211,9 +215,8 @@ constexpr auto kForeignNames = std::to_array<ForeignNames>({
      "scale ratio cutmix-minmax mixup-prob mixup-switch-prob mixup-off-epoch mixup-off no-aug remode "
      "recount augmix degrees flipud blur grayscale train-crop-mode channel-shift-range translate hue "
      "random-rotation gaussian-blur random-affine crop-mode fill-mode cutmix-prob mosaic hsv-h src"},
-    {"", "images are resized with antialiasing, and evaluation takes the centre; see docs/data.md",
-     "interpolation train-interpolation val-resize-size crop-pct resize-size crop-to-aspect-ratio "
-     "pad-to-aspect-ratio resize resize-mode center-crop antialias val-resize"},
+    {"", "images are resized with antialiasing, and evaluation takes the centre, of which --eval-crop is the share",
+     "val-resize-size resize-size center-crop antialias val-resize"},
     {"", "the order of the samples is always random, and a function of --seed and the epoch",
      "shuffle sampler batch-sampler use-distributed-sampler worker-seeding worker-init-fn shuffle-buffer "
      "generator"},

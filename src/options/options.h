@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/types/pictures.h"
 #include "base/types/precision.h"
 #include "base/types/reduction.h"
 #include "base/types/update_rule.h"
@@ -145,6 +146,10 @@ struct DataOptions {
   std::string split_group;  // regex:EXPRESSION, a column of the list, or empty
   ImageSides image_size;
   ImageChannels image_channels = ImageChannels::rgb;
+  std::optional<ImageSides> eval_size = std::nullopt;  // not set: image_size
+  PictureResize resize = PictureResize::crop;
+  std::optional<double> eval_crop = std::nullopt;  // not set: 0.875 for --resize crop, otherwise 1
+  Interpolation interpolation = Interpolation::bilinear;
   bool exif_orientation = true;  // off in runs that an earlier version began
   bool fast_decode = false;      // in evaluation, too
   std::int64_t max_bad_samples = 0;
@@ -383,6 +388,8 @@ constexpr auto enum_names(GradientPrecision) { return std::to_array<std::string_
 constexpr auto enum_names(GraphMode) { return std::to_array<std::string_view>({"auto", "on", "off"}); }
 constexpr auto enum_names(NormalizeMode) { return std::to_array<std::string_view>({"none", "standard", "imagenet"}); }
 constexpr auto enum_names(CropFill) { return std::to_array<std::string_view>({"black", "reflect"}); }
+constexpr auto enum_names(Interpolation) { return std::to_array<std::string_view>({"bilinear", "bicubic"}); }
+constexpr auto enum_names(PictureResize) { return std::to_array<std::string_view>({"crop", "squash", "pad"}); }
 constexpr auto enum_names(FlipMode) { return std::to_array<std::string_view>({"off", "on", "alternate"}); }
 constexpr auto enum_names(MixPer) { return std::to_array<std::string_view>({"sample", "batch"}); }
 constexpr auto enum_names(EvalViews) { return std::to_array<std::string_view>({"plain", "mirror", "mirror-shift"}); }

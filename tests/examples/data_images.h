@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "data/formats/region.h"
+#include "data/formats/raster.h"
 #include "data/sources/dataset.h"
 
 namespace ddp::data_images_examples {
@@ -17,5 +17,6 @@ extern const RegionChooser chooser, choose;
 extern const Shape shape;
 extern const std::vector<std::string> files;
 extern const std::span<std::uint8_t> pixels, out;
+extern const Raster raster;
 
 }  // namespace ddp::data_images_examples

@@ -5,7 +5,8 @@
     ~/pillow/bin/python tests/golden/make_preprocessed.py
 
 cases.txt has a line for each result: file below tests/golden, height and width for the network, and the CRC-32 of the bytes
-[3][height][width]. The recipe is that of docs/preprocessing.md. Grey images of 16 bits are left out, which Pillow clips. The images are variants of tests/golden/images:
+[3][height][width]. rules.txt has further ones with other rules: between width and CRC-32 --resize, --eval-crop and
+--interpolation. The recipe is that of docs/preprocessing.md. Grey images of 16 bits are left out, which Pillow clips. The images are variants of tests/golden/images:
 
     cmyk-plain.jpg   without Adobe's marker
     ycck.jpg         whose marker says that the first three components are YCbCr
@@ -20,7 +21,7 @@ import struct
 import zlib
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 GOLDEN = pathlib.Path(__file__).resolve().parent
 FOLDER = GOLDEN / 'preprocessed'
@@ -63,12 +64,19 @@ def write_images():
     Image.fromarray(colours).save(FOLDER / 'small.png')
 
 
-def preprocess(path, height, width, crop=0.875):
+def preprocess(path, height, width, crop=0.875, resize='crop', interpolation='bilinear'):
     image = Image.open(path).convert('RGB')
-    if image.size != (width, height):
+    method = Image.Resampling[interpolation.upper()]
+    if resize == 'pad':
+        image = ImageOps.pad(image, (width, height), method)
+    elif resize == 'squash' and image.size != (width, height):
+        w, h = crop * image.width, crop * image.height
+        x, y = (image.width - w) / 2, (image.height - h) / 2
+        image = image.resize((width, height), method, box=(x, y, x + w, y + h))
+    elif image.size != (width, height):
         scale = crop * min(image.width / width, image.height / height)
         x, y = (image.width - scale * width) / 2, (image.height - scale * height) / 2
-        image = image.resize((width, height), Image.Resampling.BILINEAR, box=(x, y, x + scale * width, y + scale * height))
+        image = image.resize((width, height), method, box=(x, y, x + scale * width, y + scale * height))
     return np.asarray(image).transpose(2, 0, 1)
 
 
@@ -82,6 +90,19 @@ def main():
             crc = zlib.crc32(np.ascontiguousarray(preprocess(path, height, width)))
             lines.append(f'{path.relative_to(GOLDEN)} {height} {width} {crc}')
     (FOLDER / 'cases.txt').write_text('\n'.join(lines) + '\n')
+    write_rules()
+
+
+def write_rules():
+    lines = []
+    for name in ('images/photo.jpg', 'images/rgb.png', 'preprocessed/small.png', 'images/palette.png'):
+        for height, width in SIZES:
+            for resize, crop in (('crop', 0.875), ('crop', 1), ('crop', 0.95), ('squash', 1), ('squash', 0.8), ('pad', 1)):
+                for interpolation in ('bilinear', 'bicubic'):
+                    pixels = preprocess(GOLDEN / name, height, width, crop, resize, interpolation)
+                    lines.append(f'{name} {height} {width} {resize} {crop} {interpolation} '
+                                 f'{zlib.crc32(np.ascontiguousarray(pixels))}')
+    (FOLDER / 'rules.txt').write_text('\n'.join(lines) + '\n')
 
 
 if __name__ == '__main__':

@@ -58,7 +58,9 @@ def write_pictures(data, random, height, width):
                 if i % 3 == 0:
                     image.save(folder / f'random{i}.png')
                 else:
-                    image.save(folder / f'random{i}.jpg', quality=90, subsampling=2 * (i % 2))
+                    exif = Image.Exif()
+                    exif[0x0112] = 1 + i % 4  # the orientation; others would make pictures tall
+                    image.save(folder / f'random{i}.jpg', quality=90, subsampling=2 * (i % 2), exif=exif)
 
 
 def write_network(path, channels, height, width, random):
@@ -106,7 +108,7 @@ def compare(program, folder, channels, height, width, options, random, exact=Tru
     session = onnxruntime.InferenceSession(str(exported))
     files = [(label, path) for label, name in enumerate('ab') for path in sorted((data / 'val' / name).iterdir())]
     found = mean_loss(session, files, lambda path: names['preprocess'](path, **recipe))
-    other = dict(recipe, recipe=dict(recipe['recipe'], crop=1.0))
+    other = dict(recipe, recipe=dict(recipe['recipe'], crop=1.0, resize='crop'))
     cropped = mean_loss(session, files, lambda path: names['preprocess'](path, **other))
     print(f'{channels}x{height}x{width} {" ".join(options)}: loss {wanted:.7f}, with Pillow {found:.7f}, uncropped {cropped:.7f}')
     if recipe['recipe']['exact'] != exact:
@@ -127,6 +129,11 @@ def main():
     for channels, height, width, options, exact in ((3, 24, 24, ['--normalize', 'imagenet'], True),
                                                     (1, 20, 31, ['--normalize', 'standard', '--random-resized-crop'], True),
                                                     (3, 40, 24, ['--image-cache', 'cache'], True),
+                                                    (3, 24, 24, ['--resize', 'squash', '--eval-crop', '0.9',
+                                                                 '--interpolation', 'bicubic'], True),
+                                                    (3, 20, 31, ['--resize', 'pad', '--interpolation', 'bicubic',
+                                                                 '--image-cache', 'cache'], True),
+                                                    (3, 24, 24, ['--eval-crop', '0.95', '--exif-orientation', 'off'], True),
                                                     (3, 24, 24, ['--fast-decode', 'on'], False)):
         with tempfile.TemporaryDirectory() as folder:
             options = [str(pathlib.Path(folder) / part) if part == 'cache' else part for part in options]

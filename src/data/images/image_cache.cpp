@@ -27,7 +27,7 @@
 #include "base/text/text.h"
 #include "data/images/image_decoder.h"
 #include "data/images/parallel.h"
-#include "data/images/resample.h"
+#include "data/images/resizer.h"
 
 namespace ddp {
 namespace {
@@ -101,7 +101,7 @@ void write_at(int descriptor, const void* from, std::size_t count, std::uint64_t
 // What was done to the pictures that are stored.
 std::string key_of_pixels(const CachedImages& images) {
   if (images.evaluated != nullptr) return images.evaluated->recipe();
-  return images.upright ? "upright" : "";
+  return std::string(images.upright ? "upright" : "") + (images.filter == Interpolation::bicubic ? "bicubic" : "");
 }
 
 // Names, sizes and modification times; the latter two are 0 if stat fails.
@@ -200,8 +200,8 @@ ImageCache::Entry decode_for_cache(const fs::path& path, const CachedImages& ima
     if (images.evaluated != nullptr) {
       // The source is what is stored, of which all is read.
       source = {images.evaluated->shape.width, images.evaluated->shape.height};
-      const Shape shape = begin(source);
-      decoder.decode_exact([&](const ImageSize& size) { return images.evaluated->region(size); }, shape, planes);
+      (void)begin(source);
+      decoder.decode_shown(*images.evaluated, /*exactly=*/true, planes);
     } else {
       // The size is known once the header is read: decode the header first, then the image at the target size.
       (void)decoder.decode({[&](const ImageSize& size) {
@@ -210,7 +210,8 @@ ImageCache::Entry decode_for_cache(const fs::path& path, const CachedImages& ima
                             },
                             {1, 1}});
       const Shape shape = begin(reduced(source, images.side));
-      decoder.decode([](const ImageSize& size) { return centre_region(size, 1, size); }, shape, planes, true);
+      decoder.decode([](const ImageSize& size) { return centre_region(size, 1, size); }, shape, planes, true,
+                     images.filter);
     }
     const std::size_t plane = planes.size() / 3;
     for (std::size_t i = 0; i < plane; ++i) {
@@ -350,31 +351,61 @@ ImageCache::ImageCache(int descriptor, fs::path path, std::vector<Entry> entries
 
 ImageCache::~ImageCache() { ::close(descriptor_); }
 
-bool ImageCache::read(std::int64_t index, const RegionChooser& choose, const Shape& shape,
-                      std::span<std::uint8_t> pixels) const {
+const std::uint8_t* ImageCache::stored_pixels(const Entry& entry) const {
   thread_local std::vector<std::uint8_t> stored;
-  thread_local Resampler resampler;
-  const Entry& entry = entries_[static_cast<std::size_t>(index)];
-  if (entry.width == 0) return false;
   const std::size_t bytes = std::size_t{3} * entry.width * entry.height;
   if (stored.size() < bytes) stored.resize(bytes);
-  if (!read_at(descriptor_, stored.data(), bytes, entry.offset) || XXH3_64bits(stored.data(), bytes) != entry.hash) {
-    // Without the file, the next run creates a new one.
-    if (!warned_.exchange(true)) {
-      std::error_code ignored;
-      fs::remove(path_, ignored);
-      log_warning("the image cache {} is damaged and was removed; the next run makes a new one", path_.string());
-    }
-    return false;
+  if (read_at(descriptor_, stored.data(), bytes, entry.offset) && XXH3_64bits(stored.data(), bytes) == entry.hash) {
+    return stored.data();
   }
-  Region region = choose({entry.source_width, entry.source_height});
+  // Without the file, the next run creates a new one.
+  if (!warned_.exchange(true)) {
+    std::error_code ignored;
+    fs::remove(path_, ignored);
+    log_warning("the image cache {} is damaged and was removed; the next run makes a new one", path_.string());
+  }
+  return nullptr;
+}
+
+namespace {
+
+// A region of the original in the pixels that are stored.
+Region scaled_to(const ImageCache::Entry& entry, Region region) {
   const double across = static_cast<double>(entry.width) / entry.source_width;
   const double down = static_cast<double>(entry.height) / entry.source_height;
   region.x *= across;
   region.width *= across;
   region.y *= down;
   region.height *= down;
-  resampler.run({stored.data(), entry.width, entry.height, 3}, region, shape, pixels);
+  return region;
+}
+
+PictureResizer& cache_resizer() {
+  thread_local PictureResizer resizer;
+  return resizer;
+}
+
+}  // namespace
+
+bool ImageCache::read(std::int64_t index, const RegionChooser& choose, const Shape& shape,
+                      std::span<std::uint8_t> pixels, Interpolation filter) const {
+  const Entry& entry = entries_[static_cast<std::size_t>(index)];
+  const std::uint8_t* stored = entry.width == 0 ? nullptr : stored_pixels(entry);
+  if (stored == nullptr) return false;
+  const Region region = scaled_to(entry, choose({entry.source_width, entry.source_height}));
+  cache_resizer().run({stored, entry.width, entry.height, 3}, region, {filter, false}, shape, pixels);
+  return true;
+}
+
+bool ImageCache::read_shown(std::int64_t index, const Preprocessing& preprocessing,
+                            std::span<std::uint8_t> pixels) const {
+  const Entry& entry = entries_[static_cast<std::size_t>(index)];
+  const std::uint8_t* stored = entry.width == 0 ? nullptr : stored_pixels(entry);
+  if (stored == nullptr) return false;
+  const ImageSize source{entry.source_width, entry.source_height};
+  const Shape coloured = {3, preprocessing.shape.height, preprocessing.shape.width};
+  cache_resizer().run_placed({stored, entry.width, entry.height, 3}, scaled_to(entry, preprocessing.region(source)),
+                             {preprocessing.filter, false}, preprocessing.placement(source), coloured, pixels);
   return true;
 }
 

@@ -34,6 +34,7 @@ struct CachedImages {
   std::int64_t side = 0;
   const Preprocessing* evaluated = nullptr;  // what is stored is the result of this; null: images for training
   bool upright = true;                       // turned as the EXIF orientation says
+  Interpolation filter = Interpolation::bilinear;
 };
 
 class ImageCache {
@@ -56,11 +57,17 @@ class ImageCache {
   // The region of image `index` that `choose` picks, in pixels of the original, resized to `shape`. Returns false if
   // the file could not be decoded when the cache was created, or if this part of the cache is damaged, which is logged
   // once. Thread-safe.
-  bool read(std::int64_t index, const RegionChooser& choose, const Shape& shape, std::span<std::uint8_t> pixels) const;
+  bool read(std::int64_t index, const RegionChooser& choose, const Shape& shape, std::span<std::uint8_t> pixels,
+            Interpolation filter = Interpolation::bilinear) const;
+  // The same of what `preprocessing` shows of the image, in RGB.
+  bool read_shown(std::int64_t index, const Preprocessing& preprocessing, std::span<std::uint8_t> pixels) const;
 
   const std::filesystem::path& path() const { return path_; }
 
  private:
+  // The pixels of an image that is not empty, in a buffer of this thread; null if they are damaged.
+  const std::uint8_t* stored_pixels(const Entry& entry) const;
+
   int descriptor_;
   std::filesystem::path path_;
   std::vector<Entry> entries_;

@@ -53,15 +53,30 @@ const Raster& ImageDecoder::decode(const RasterRequest& request) {
   return raster_;
 }
 
-void ImageDecoder::decode(const RegionChooser& choose, const Shape& shape, std::span<std::uint8_t> pixels,
-                          bool verify) {
+void ImageDecoder::decode(const RegionChooser& choose, const Shape& shape, std::span<std::uint8_t> pixels, bool verify,
+                          Interpolation filter) {
   decode({.choose = choose, .pixels = {shape.width, shape.height}, .verify = verify});
-  resampler_.run(raster_.view(), raster_.region, shape, pixels);
+  resizer_.run(raster_.view(), raster_.region, {filter, false}, shape, pixels);
 }
 
-void ImageDecoder::decode_exact(const RegionChooser& choose, const Shape& shape, std::span<std::uint8_t> pixels) {
+void ImageDecoder::decode_exact(const RegionChooser& choose, const Shape& shape, std::span<std::uint8_t> pixels,
+                                Interpolation filter) {
   decode({.choose = choose, .pixels = {shape.width, shape.height}, .whole = true, .verify = true});
-  exact_.run(raster_.view(), raster_.region, shape, pixels);
+  resizer_.run(raster_.view(), raster_.region, {filter, true}, shape, pixels);
+}
+
+void ImageDecoder::decode_shown(const Preprocessing& preprocessing, bool exactly, std::span<std::uint8_t> pixels,
+                                bool verify) {
+  const Shape coloured = {3, preprocessing.shape.height, preprocessing.shape.width};
+  ImageSize size;
+  const RegionChooser choose = [&](const ImageSize& picture) {
+    size = picture;
+    return preprocessing.region(picture);
+  };
+  decode(
+      {.choose = choose, .pixels = {coloured.width, coloured.height}, .whole = exactly, .verify = exactly || verify});
+  resizer_.run_placed(raster_.view(), raster_.region, {preprocessing.filter, exactly}, preprocessing.placement(size),
+                      coloured, pixels);
 }
 
 ImageDecoder& thread_decoder() {

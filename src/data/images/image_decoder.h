@@ -16,8 +16,8 @@
 
 #include "base/types/shape.h"
 #include "data/formats/formats.h"
-#include "data/images/resample.h"
-#include "data/images/resample_exact.h"
+#include "data/images/preprocessing.h"
+#include "data/images/resizer.h"
 
 namespace ddp {
 
@@ -31,9 +31,14 @@ class ImageDecoder {
   void load(std::span<const std::uint8_t> bytes, bool upright = true);
 
   // `shape` has three channels.
-  void decode(const RegionChooser& choose, const Shape& shape, std::span<std::uint8_t> pixels, bool verify = false);
-  // The same from the whole image, by Pillow's arithmetic; the region is not mirrored.
-  void decode_exact(const RegionChooser& choose, const Shape& shape, std::span<std::uint8_t> pixels);
+  void decode(const RegionChooser& choose, const Shape& shape, std::span<std::uint8_t> pixels, bool verify = false,
+              Interpolation filter = Interpolation::bilinear);
+  // The same from the whole image, by Pillow's arithmetic.
+  void decode_exact(const RegionChooser& choose, const Shape& shape, std::span<std::uint8_t> pixels,
+                    Interpolation filter = Interpolation::bilinear);
+  // What is shown without augmentation, in RGB, by either way.
+  void decode_shown(const Preprocessing& preprocessing, bool exactly, std::span<std::uint8_t> pixels,
+                    bool verify = false);
   // The pixels as decoded, at least `request.pixels` for the region; upright as load() says.
   const Raster& decode(const RasterRequest& request);
 
@@ -42,8 +47,7 @@ class ImageDecoder {
   std::size_t bytes_ = 0;  // of file_
   bool upright_ = true;
   Raster raster_;
-  Resampler resampler_;
-  ExactResampler exact_;
+  PictureResizer resizer_;
 };
 
 // The decoder of this thread.

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/types/pictures.h"
 #include "base/types/shape.h"
 #include "data/formats/region.h"
 
@@ -21,11 +22,20 @@ struct Normalization {
   std::vector<float> deviation;  // 1 if all pixels of the channel are equal
 };
 
-// The only filter there is: bilinear, widened on downscaling to avoid aliasing.
+// Where a resized picture lies on what the network reads.
+struct PicturePlace {
+  std::int64_t x = 0;
+  std::int64_t y = 0;
+  std::int64_t width = 0;
+  std::int64_t height = 0;
+};
+
 struct Preprocessing {
   Shape shape = {3, 224, 224};  // of what the network reads; one channel: grey
-  // Share of the largest central rectangle with the network's aspect ratio, which is then resized. 224/256 is PyTorch's
-  // Resize(256) and CenterCrop(224) in one step.
+  PictureResize resize = PictureResize::crop;
+  Interpolation filter = Interpolation::bilinear;
+  // Share of the largest central rectangle with the network's aspect ratio, or with `squash` of each side, which is then
+  // resized. 224/256 is PyTorch's Resize(256) and CenterCrop(224) in one step.
   double crop = 224.0 / 256.0;
   // A picture of exactly the network's size is read as it is.
   bool keeps_right_size = true;
@@ -38,6 +48,8 @@ struct Preprocessing {
 
   // What is shown of a picture of this size, without augmentation.
   Region region(const ImageSize& picture) const;
+  // Where that goes: everywhere, or with `pad` between borders, as by Pillow's ImageOps.pad().
+  PicturePlace placement(const ImageSize& picture) const;
   bool is_right_size(const ImageSize& picture) const {
     return keeps_right_size && picture == ImageSize{shape.width, shape.height};
   }

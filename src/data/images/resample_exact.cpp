@@ -19,14 +19,26 @@ constexpr double kPillowHalf = 0.5;
 
 std::uint8_t level_of(std::int32_t sum) { return static_cast<std::uint8_t>(std::clamp(sum >> kExactBits, 0, 255)); }
 
+double bilinear_weight(double x) { return std::max(0.0, 1 - std::abs(x)); }
+
+double bicubic_weight(double x) {
+  constexpr double kSharpness = -0.5;
+  x = std::abs(x);
+  if (x < 1) return ((kSharpness + 2) * x - (kSharpness + 3)) * x * x + 1;
+  if (x < 2) return (((x - 5) * x + 8) * x - 4) * kSharpness;
+  return 0;
+}
+
 // As in Pillow (src/libImaging/Resample.c, precompute_coeffs), whose box has single precision.
 void make_exact_filter(ExactFilter& filter, std::vector<double>& scratch, std::int64_t in, double begin, double length,
-                       std::int64_t out) {
+                       std::int64_t out, Interpolation interpolation) {
   const auto first = static_cast<float>(begin);
   const auto last = static_cast<float>(begin + length);
   const double scale = static_cast<double>(last - first) / static_cast<double>(out);
-  const double support = std::max(scale, 1.0);
-  const double inverse = 1.0 / support;
+  const bool cubic = interpolation == Interpolation::bicubic;
+  const double widened = std::max(scale, 1.0);
+  const double support = (cubic ? 2.0 : 1.0) * widened;
+  const double inverse = 1.0 / widened;
   filter.taps = static_cast<std::int64_t>(std::ceil(support)) * 2 + 1;
   const auto taps = static_cast<std::size_t>(filter.taps);
   filter.starts.assign(static_cast<std::size_t>(out), 0);
@@ -40,7 +52,8 @@ void make_exact_filter(ExactFilter& filter, std::vector<double>& scratch, std::i
     DDP_ASSERT(low < high && high - low <= filter.taps);
     double sum = 0;
     for (std::int64_t k = 0; k < high - low; ++k) {
-      const double weight = std::max(0.0, 1 - std::abs((static_cast<double>(k + low) - centre + 0.5) * inverse));
+      const double apart = (static_cast<double>(k + low) - centre + 0.5) * inverse;
+      const double weight = cubic ? bicubic_weight(apart) : bilinear_weight(apart);
       scratch[static_cast<std::size_t>(k)] = weight;
       sum += weight;
     }
@@ -48,7 +61,8 @@ void make_exact_filter(ExactFilter& filter, std::vector<double>& scratch, std::i
     filter.counts[i] = static_cast<std::int32_t>(high - low);
     for (std::size_t k = 0; k < static_cast<std::size_t>(high - low); ++k) {
       const double weight = sum != 0.0 ? scratch[k] / sum : scratch[k];
-      filter.weights[i * taps + k] = static_cast<std::int32_t>(kPillowHalf + weight * (1 << kExactBits));
+      const double half = weight < 0 ? -kPillowHalf : kPillowHalf;
+      filter.weights[i * taps + k] = static_cast<std::int32_t>(half + weight * (1 << kExactBits));
     }
   }
 }
@@ -77,12 +91,12 @@ DDP_EVERY_VECTOR_WIDTH void add_exact_row(const std::uint8_t* row, std::int32_t 
 }  // namespace
 
 void ExactResampler::run(const RasterView& source, const Region& region, const Shape& shape,
-                         std::span<std::uint8_t> out) {
+                         std::span<std::uint8_t> out, Interpolation filter) {
   DDP_ASSERT(source.channels == shape.channels && out.size() == shape.size());
   DDP_ASSERT(source.channels == 1 || source.channels == 3);
   DDP_ASSERT(region.width > 0 && region.height > 0 && !region.mirrored);
-  make_exact_filter(horizontal_, scratch_, source.width, region.x, region.width, shape.width);
-  make_exact_filter(vertical_, scratch_, source.height, region.y, region.height, shape.height);
+  make_exact_filter(horizontal_, scratch_, source.width, region.x, region.width, shape.width, filter);
+  make_exact_filter(vertical_, scratch_, source.height, region.y, region.height, shape.height, filter);
   const auto width = static_cast<std::size_t>(shape.width);
   const auto channels = static_cast<std::size_t>(shape.channels);
   const std::size_t resized = width * channels;

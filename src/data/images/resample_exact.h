@@ -1,4 +1,4 @@
-// Resizes a region of an image to the bytes of Pillow's Image.resize(size, BILINEAR, box=region): for evaluation, which other
+// Resizes a region of an image to the bytes of Pillow's Image.resize(size, filter, box=region): for evaluation, which other
 // programs must be able to repeat. Slower than resample.h.
 //
 //   ExactResampler resampler;   // one per thread; reuses its buffers
@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "base/types/pictures.h"
 #include "base/types/shape.h"
 #include "data/formats/region.h"
 #include "data/images/resample.h"
@@ -28,7 +29,8 @@ struct ExactFilter {
 class ExactResampler {
  public:
   // Writes `region` of `source`, resized and not mirrored, to `out` [shape.channels][shape.height][shape.width].
-  void run(const RasterView& source, const Region& region, const Shape& shape, std::span<std::uint8_t> out);
+  void run(const RasterView& source, const Region& region, const Shape& shape, std::span<std::uint8_t> out,
+           Interpolation filter = Interpolation::bilinear);
 
  private:
   ExactFilter horizontal_;

@@ -75,11 +75,12 @@ std::size_t ProgressiveSizes::at_epoch(std::int64_t epoch) const {
 
 std::int64_t ProgressiveSizes::epochs_from(std::int64_t epoch) const {
   const std::size_t next = at_epoch(epoch) + 1;
-  return next == shapes_.size() ? 0 : first_epochs_[next] - epoch;
+  return next == shapes_.size() || first_epochs_[next] == kNever ? 0 : first_epochs_[next] - epoch;
 }
 
 std::string ProgressiveSizes::text() const {
   std::string text = sides_of(shapes_.front());
+  if (larger_in_evaluations()) return fmt::format("{}, in evaluations {}", text, sides_of(shapes_.back()));
   for (std::size_t i = 1; i < shapes_.size(); ++i) {
     text += fmt::format(", from epoch {} on {}", first_epochs_[i] + 1, sides_of(shapes_[i]));
   }

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,6 +35,10 @@ class ProgressiveSizes {
   // Throws Error(usage) if the first size is not below the full one, or if there are more sizes than epochs for them.
   ProgressiveSizes(const ProgressiveConfig& config, const Shape& full);
 
+  // One size for all epochs of training, and the full one for evaluations.
+  ProgressiveSizes(const Shape& trained, const Shape& full) : shapes_({trained, full}), first_epochs_({0, kNever}) {}
+
+  bool larger_in_evaluations() const { return first_epochs_.back() == kNever; }
   // In the order of training; the last is the full size.
   const std::vector<Shape>& shapes() const { return shapes_; }
   // The index of an epoch's shape; epochs count from 0.
@@ -44,6 +49,8 @@ class ProgressiveSizes {
   std::string text() const;
 
  private:
+  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
   std::vector<Shape> shapes_;
   std::vector<std::int64_t> first_epochs_;
 };

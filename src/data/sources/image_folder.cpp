@@ -44,7 +44,6 @@ ImageFolder::ImageFolder(const FolderSplit& split, const std::vector<std::string
                                : static_cast<std::int64_t>(split.files.size()),
               config.preprocessing.shape, static_cast<int>(classes.size())),
       preprocessing_(config.preprocessing),
-      shown_([this](const ImageSize& picture) { return preprocessing_.region(picture); }),
       folder_(split.folder),
       bad_(std::move(bad)) {
   std::vector<std::string> names;
@@ -59,7 +58,9 @@ ImageFolder::ImageFolder(const FolderSplit& split, const std::vector<std::string
   const std::int64_t longer = std::max(shape().height, shape().width);
   const auto side = static_cast<std::int64_t>(std::ceil(static_cast<double>(longer) / preprocessing_.crop));
   cache_is_exact_ = config.evaluated && preprocessing_.exact;
-  cache_ = open_image_cache(config.cache, {folder_, files_, side, cache_is_exact_ ? &preprocessing_ : nullptr, preprocessing_.upright},
+  cache_ = open_image_cache(config.cache,
+                            {folder_, files_, side, cache_is_exact_ ? &preprocessing_ : nullptr, preprocessing_.upright,
+                             preprocessing_.filter},
                             config.threads);
 }
 
@@ -95,19 +96,19 @@ std::int64_t ImageFolder::measured_samples() const {
 int ImageFolder::label(std::int64_t index) const { return labels_[static_cast<std::size_t>(index)]; }
 
 std::int64_t ImageFolder::read(std::int64_t index, std::span<std::uint8_t> pixels) const {
-  return read_picture(index, shown_, preprocessing_.exact, pixels);
+  return read_picture(index, nullptr, preprocessing_.exact, pixels);
 }
 
 std::int64_t ImageFolder::read_plain(std::int64_t index, std::span<std::uint8_t> pixels) const {
-  return read_picture(index, shown_, false, pixels);
+  return read_picture(index, nullptr, false, pixels);
 }
 
 std::int64_t ImageFolder::read_region(std::int64_t index, const RegionChooser& choose,
                                       std::span<std::uint8_t> pixels) const {
-  return read_picture(index, choose, false, pixels);
+  return read_picture(index, &choose, false, pixels);
 }
 
-std::int64_t ImageFolder::read_picture(std::int64_t index, const RegionChooser& choose, bool exactly,
+std::int64_t ImageFolder::read_picture(std::int64_t index, const RegionChooser* choose, bool exactly,
                                        std::span<std::uint8_t> pixels) const {
   DDP_ASSERT(index >= 0 && index < size() && pixels.size() == shape().size());
   if (shape().channels == 3) return read_colours(index, choose, exactly, pixels);
@@ -122,17 +123,23 @@ std::int64_t ImageFolder::read_picture(std::int64_t index, const RegionChooser& 
   return found;
 }
 
-void ImageFolder::read_one(std::int64_t index, const RegionChooser& choose, bool exactly,
+void ImageFolder::read_one(std::int64_t index, const RegionChooser* choose, bool exactly,
                            std::span<std::uint8_t> pixels) const {
   const Shape coloured = {3, shape().height, shape().width};
-  if (cache_ && cache_is_exact_ == exactly && cache_->read(index, choose, coloured, pixels)) return;
+  const Interpolation filter = preprocessing_.filter;
+  if (cache_ && cache_is_exact_ == exactly &&
+      (choose == nullptr ? cache_->read_shown(index, preprocessing_, pixels)
+                         : cache_->read(index, *choose, coloured, pixels, filter))) {
+    return;
+  }
   const auto place = static_cast<std::size_t>(index);
   ImageDecoder& decoder = thread_decoder();
   decoder.load(folder_ / files_[place], preprocessing_.upright);
-  if (exactly) {
-    decoder.decode_exact(choose, coloured, pixels);
+  const bool verify = !verified_[place].load(std::memory_order_relaxed);
+  if (choose == nullptr) {
+    decoder.decode_shown(preprocessing_, exactly, pixels, verify);
   } else {
-    decoder.decode(choose, coloured, pixels, !verified_[place].load(std::memory_order_relaxed));
+    decoder.decode(*choose, coloured, pixels, verify, filter);
   }
   verified_[place].store(true, std::memory_order_relaxed);
 }
@@ -146,7 +153,7 @@ std::vector<ImageFolder::UnreadableClass> ImageFolder::unreadable_classes(int th
     for (const std::int64_t index : samples[c]) {
       heartbeat();
       try {
-        read_one(index, shown_, cache_is_exact_, pixels);
+        read_one(index, nullptr, cache_is_exact_, pixels);
         reasons[c].clear();
         return;
       } catch (const BadImage& reason) {
@@ -161,7 +168,7 @@ std::vector<ImageFolder::UnreadableClass> ImageFolder::unreadable_classes(int th
   return found;
 }
 
-std::int64_t ImageFolder::read_colours(std::int64_t index, const RegionChooser& choose, bool exactly,
+std::int64_t ImageFolder::read_colours(std::int64_t index, const RegionChooser* choose, bool exactly,
                                        std::span<std::uint8_t> pixels) const {
   for (std::int64_t tried = 0; tried < size(); ++tried) {
     const std::int64_t candidate = (index + tried) % size();

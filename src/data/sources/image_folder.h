@@ -61,17 +61,17 @@ class ImageFolder : public Dataset {
   std::string path(std::int64_t index) const;
 
  private:
-  // The first sample from `index` on that can be read, by Pillow's arithmetic or as for training.
-  std::int64_t read_picture(std::int64_t index, const RegionChooser& choose, bool exactly,
+  // The first sample from `index` on that can be read, by Pillow's arithmetic or as for training. Without `choose`, what is
+  // shown without augmentation.
+  std::int64_t read_picture(std::int64_t index, const RegionChooser* choose, bool exactly,
                             std::span<std::uint8_t> pixels) const;
   // The same in RGB.
-  std::int64_t read_colours(std::int64_t index, const RegionChooser& choose, bool exactly,
+  std::int64_t read_colours(std::int64_t index, const RegionChooser* choose, bool exactly,
                             std::span<std::uint8_t> pixels) const;
   // The same of this very image. Throws BadImage if it cannot be read.
-  void read_one(std::int64_t index, const RegionChooser& choose, bool exactly, std::span<std::uint8_t> pixels) const;
+  void read_one(std::int64_t index, const RegionChooser* choose, bool exactly, std::span<std::uint8_t> pixels) const;
 
   Preprocessing preprocessing_;
-  RegionChooser shown_;  // without augmentation
   std::filesystem::path folder_;
   std::vector<std::string> files_;  // relative to the folder
   std::vector<std::int32_t> labels_;

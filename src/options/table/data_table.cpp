@@ -25,6 +25,7 @@ void add_data(std::vector<OptionSpec>& table) {
               "imagenet: those of ImageNet");
   data.begin_group("--dataset folder, synthetic");
   data.sides("image-size", &D::image_size, 8, 2048, "resize images to N x N pixels, or to height x width");
+  data.sides("eval-size", &D::eval_size, 8, 2048, "evaluate with larger images of this size").unset = "--image-size";
   data.choice("image-channels", &D::image_channels, "colour (3) or grey (1) images");
   data.begin_group("--dataset folder");
   data.text("labels", &D::labels, "FILE", "a file",
@@ -40,9 +41,12 @@ void add_data(std::vector<OptionSpec>& table) {
   data.text("split-group", &D::split_group, "regex:R|COLUMN", "regex: and a regular expression, or a column",
             "keep images on one side whose names have the same text in the first group of R, such as "
             "regex:patient_([0-9]+), or that have the same text in this column of --labels");
-  data.on_off("exif-orientation", &D::exif_orientation,
-              "turn images as the orientation in their EXIF data says, as viewers do; off: like torchvision; a run that "
-              "an earlier version began continues with off");
+  data.choice("resize", &D::resize,
+              "show the largest central rectangle of an image; all of it, distorted; or all, between black borders");
+  data.real("eval-crop", &D::eval_crop, {0.01, 1}, "share of the sides that is cut out of the middle; timm's crop_pct")
+      .unset = "0.875, or 1 without --resize crop";
+  data.choice("interpolation", &D::interpolation, "Pillow's filter that resizes images");
+  data.on_off("exif-orientation", &D::exif_orientation, "turn images as their EXIF data says; off: like torchvision");
   data.on_off("fast-decode", &D::fast_decode,
               "evaluate like training reads, with large images shrunk while they are decoded, instead of "
               "exactly as Pillow resizes them");

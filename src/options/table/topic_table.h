@@ -97,6 +97,21 @@ class TopicTable {
     return spec;
   }
 
+  OptionSpec& real(std::string_view key, std::optional<double> Group::*member, const RealRange& range,
+                   std::string_view help) {
+    OptionSpec& spec = add(key, "X", help);
+    spec.range = brief_range(range);
+    spec.allowed = "a number " + describe_range(range);
+    spec.set = [group = group_, member, range](Options& options, std::string_view value) {
+      options.*group.*member = read_real(value, range);
+    };
+    spec.get = [group = group_, member](const Options& options) -> std::optional<std::string> {
+      const std::optional<double> value = options.*group.*member;
+      return value ? std::optional(fmt::format("{}", *value)) : std::nullopt;
+    };
+    return spec;
+  }
+
   OptionSpec& on_off(std::string_view key, bool Group::*member, std::string_view help) {
     OptionSpec& spec = add(key, "on|off", help);
     spec.bare = "on";

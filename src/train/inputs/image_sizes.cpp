@@ -9,6 +9,10 @@
 namespace ddp {
 
 ProgressiveSizes progressive_sizes(const DataOptions& options, const Shape& full) {
+  const ImageSides& trained = options.image_size;
+  if (options.eval_size && (trained.height != full.height || trained.width != full.width)) {
+    return ProgressiveSizes(Shape{full.channels, trained.height, trained.width}, full);
+  }
   if (!options.progressive_size) return ProgressiveSizes(full);
   return ProgressiveSizes({.height = options.progressive_size->height,
                            .width = options.progressive_size->width,
@@ -28,7 +32,8 @@ std::vector<SmallerImages> smaller_images(const ProgressiveSizes& sizes, const G
     try {
       smaller.graph = graph.at_size(image.height, image.width);
     } catch (const Error& error) {
-      throw Error(error.code(), fmt::format("--progressive-size: --model {} does not work with images of {}: {}", model,
+      throw Error(error.code(), fmt::format("{}: --model {} does not work with images of {}: {}",
+                                            sizes.larger_in_evaluations() ? "--eval-size" : "--progressive-size", model,
                                             size_key(image), error.what()));
     }
     smaller.train = std::make_unique<ResizedDataset>(train, image);

@@ -29,7 +29,7 @@ struct SmallerImages {
   std::unique_ptr<ResizedDataset> train;
 };
 
-// The sizes of --progressive-size; without it, the full size.
+// The sizes of --progressive-size, or that of training and that of --eval-size; otherwise the full size.
 ProgressiveSizes progressive_sizes(const DataOptions& options, const Shape& full);
 
 // The network and the images of each size below the full one. `model` is for messages. Throws Error(usage) if the network does

@@ -115,7 +115,10 @@ Inputs make_inputs(const Job& job, const std::string& onnx, const FolderDivision
   inputs.onnx_hash = model_hash(onnx);
   inputs.fingerprint = data_fingerprint(inputs.images.sets, inputs.images.preprocessing.normalization);
   if (resizes_pictures(job.options.data.dataset) && reads_all_pictures(job.defaults)) {
-    inputs.fingerprint.push_back({"EXIF orientation", inputs.images.preprocessing.upright ? "on" : "off"});
+    const Preprocessing& p = inputs.images.preprocessing;
+    inputs.fingerprint.push_back({"EXIF orientation", p.upright ? "on" : "off"});
+    inputs.fingerprint.push_back(
+        {"resizing", fmt::format("by {}, {}, crop {:g}", to_string(p.resize), to_string(p.filter), p.crop)});
   }
   inputs.fingerprint.push_back(network_part(inputs.graph));
   if (!job.evaluates()) connect_shards(job, inputs);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -22,18 +23,29 @@ Normalization normalization_of(const TrainingState& state) {
   return normalization;
 }
 
+double standard_crop(PictureResize resize) { return resize == PictureResize::crop ? Preprocessing{}.crop : 1; }
+
+// The value of an option in the configuration that a checkpoint stores, or "".
+std::string option_of(const TrainingState& state, std::string_view name) {
+  for (const FingerprintPart& part : options_fingerprint(state.config)) {
+    if (part.name == name) return part.value;
+  }
+  return "";
+}
+
 bool has_option(const TrainingState& state, std::string_view name, std::string_view value) {
-  const Fingerprint options = options_fingerprint(state.config);
-  return std::any_of(options.begin(), options.end(),
-                     [&](const FingerprintPart& part) { return part.name == name && part.value == value; });
+  return option_of(state, name) == value;
 }
 
 }  // namespace
 
 Preprocessing preprocessing_of(const DataOptions& options, int defaults) {
   const bool exactly = reads_pictures_exactly(defaults);
-  return {.shape = {options.image_channels == ImageChannels::grey ? 1 : 3, options.image_size.height,
-                    options.image_size.width},
+  const ImageSides& sides = options.eval_size ? *options.eval_size : options.image_size;
+  return {.shape = {options.image_channels == ImageChannels::grey ? 1 : 3, sides.height, sides.width},
+          .resize = options.resize,
+          .filter = options.interpolation,
+          .crop = options.eval_crop ? *options.eval_crop : standard_crop(options.resize),
           .keeps_right_size = exactly,
           .exact = exactly && !options.fast_decode,
           .upright = options.exif_orientation && reads_all_pictures(defaults)};
@@ -41,7 +53,15 @@ Preprocessing preprocessing_of(const DataOptions& options, int defaults) {
 
 Preprocessing preprocessing_of(const TrainingState& state) {
   const bool exactly = reads_pictures_exactly(state.defaults);
+  const PictureResize resize = has_option(state, "--resize", "squash") ? PictureResize::squash
+                               : has_option(state, "--resize", "pad")  ? PictureResize::pad
+                                                                       : PictureResize::crop;
+  // "unset", or nothing in older ones.
+  const double crop = std::strtod(option_of(state, "--eval-crop").c_str(), nullptr);
   Preprocessing preprocessing{
+      .resize = resize,
+      .filter = has_option(state, "--interpolation", "bicubic") ? Interpolation::bicubic : Interpolation::bilinear,
+      .crop = crop > 0 ? crop : standard_crop(resize),
       .keeps_right_size = exactly,
       .exact = exactly && !has_option(state, "--fast-decode", "on"),
       .upright = reads_all_pictures(state.defaults) && !has_option(state, "--exif-orientation", "off"),

@@ -162,20 +162,42 @@ TEST(ImageFolder, EvaluationReadsWhatPillowMakesOfThePicture) {
   EXPECT_GE(count, 60);
 }
 
-TEST(Preprocessing, IsSaidInWordsAndAsARecipe) {
-  Preprocessing p{.shape = {3, 224, 224}};
-  EXPECT_EQ(p.text(), "shorter side to 256, central 224, bilinear; those of 224x224 as they are");
-  EXPECT_EQ(p.recipe(),
-            R"({"color": "RGB", "height": 224, "width": 224, "crop": 0.875, "filter": "bilinear", "antialias": true, )"
-            R"("keep_if_size_matches": true, "exact": true, "exif_orientation": true})");
-  p = {.shape = {1, 40, 24}, .keeps_right_size = false, .exact = false, .upright = false};
-  EXPECT_EQ(
-      p.text(true),
-      "in evaluation central 87.5% of the largest 40x24 rectangle, bilinear; in grey; large ones shrunk while they are "
-      "decoded; EXIF orientation ignored");
-  EXPECT_THAT(p.recipe(), testing::Not(HasSubstr("exif")));
-  EXPECT_THAT(p.recipe(),
-              AllOf(HasSubstr(R"("color": "L", "height": 40, "width": 24)"), HasSubstr(R"("exact": false)")));
+TEST(ImageFolder, RulesHoldForCachesAndRandomRegions) {
+  const TemporaryFolder root;
+  write_folder(root.path());
+  FolderOptions options = folder_of({3, 40, 40});
+  options.preprocessing.filter = Interpolation::bicubic;
+  options.preprocessing.resize = PictureResize::pad;
+  options.preprocessing.crop = 1;
+  const DataSets plain = open_dataset("folder", root.path().string(), 0, 0, 1, options);
+  options.image_cache = (root.path() / "cache").string();
+  const DataSets cached = open_dataset("folder", root.path().string(), 0, 0, 1, options);
+  EXPECT_EQ(read(*cached.test, 0), read(*plain.test, 0));
+  const Bytes padded = read_plain(*cached.train, 1);
+  // 118x90 pixels become 40x31 between borders of 4 and 5 rows.
+  for (std::size_t i = 0; i < std::size_t{4} * 40; ++i) ASSERT_EQ(padded[i], 0);
+  EXPECT_TRUE(std::any_of(padded.begin() + 160, padded.begin() + 200, [](std::uint8_t p) { return p > 0; }));
+  options.preprocessing.filter = Interpolation::bilinear;
+  const DataSets bilinear = open_dataset("folder", root.path().string(), 0, 0, 1, options);
+  EXPECT_NE(read(*bilinear.test, 0), read(*plain.test, 0));
+  // A mirrored region is the region mirrored.
+  Bytes region(plain.train->shape().size());
+  Bytes mirrored(region.size());
+  plain.train->read_region(
+      1,
+      [](const ImageSize&) {
+        return Region{9.5, 3, 71, 60};
+      },
+      region);
+  plain.train->read_region(
+      1,
+      [](const ImageSize&) {
+        return Region{9.5, 3, 71, 60, true};
+      },
+      mirrored);
+  for (std::size_t row = 0; row < 120; ++row) {
+    for (std::size_t x = 0; x < 40; ++x) ASSERT_EQ(region[row * 40 + x], mirrored[row * 40 + 39 - x]);
+  }
 }
 
 // With --fast-decode, and in runs of earlier versions, evaluation reads what training reads.

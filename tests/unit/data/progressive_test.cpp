@@ -47,6 +47,16 @@ TEST(Progressive, WithoutAConfigurationAllImagesHaveTheFullSize) {
   EXPECT_EQ(sizes.epochs_from(7), 0);
 }
 
+TEST(Progressive, EvaluationsMayHaveALargerSizeForever) {
+  const ProgressiveSizes sizes(Shape{3, 32, 24}, Shape{3, 48, 40});
+  EXPECT_THAT(heights(sizes), ElementsAre(32, 48));
+  for (const std::int64_t epoch : {0, 9, 1000000}) {
+    EXPECT_EQ(sizes.at_epoch(epoch), 0U);
+    EXPECT_EQ(sizes.epochs_from(epoch), 0);
+  }
+  EXPECT_EQ(sizes.text(), "32x24, in evaluations 48x40");
+}
+
 TEST(Progressive, AllSizesButTheLastShareTheEpochs) {
   const ProgressiveSizes sizes({.height = 128, .width = 128, .begin = 0, .end = 6, .stages = 4}, {3, 224, 224});
   EXPECT_THAT(heights(sizes), ElementsAre(128, 160, 192, 224));

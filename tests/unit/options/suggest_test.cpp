@@ -36,8 +36,8 @@ constexpr Published kPublished[] = {
      "print-freq=log-interval output-dir=output resume start-epoch=resume cache-dataset=image-cache "
      "sync-bn=sync-batch-norm test-only=model auto-augment=rand-augment ra-magnitude=rand-augment "
      "augmix-severity=- random-erase=random-erasing amp=precision world-size=- dist-url=- model-ema=ema-decay "
-     "model-ema-steps=- model-ema-decay=ema-decay use-deterministic-algorithms=deterministic interpolation=- "
-     "val-resize-size=- val-crop-size=image-size train-crop-size=image-size clip-grad-norm=clip-norm ra-sampler=- "
+     "model-ema-steps=- model-ema-decay=ema-decay use-deterministic-algorithms=deterministic interpolation "
+     "val-resize-size=- val-crop-size=eval-size train-crop-size=image-size clip-grad-norm=clip-norm ra-sampler=- "
      "ra-reps=- weights=init-from backend=- use-v2=-"},
     {"PyTorch: examples/imagenet/main.py",
      "arch=model workers epochs start-epoch=resume batch-size lr momentum weight-decay print-freq=log-interval "
@@ -63,7 +63,7 @@ constexpr Published kPublished[] = {
      "val-num-samples=test-limit dataset-download=- class-map=- input-img-mode=- input-key=- target-key=- "
      "dataset-trust-remote-code=- model pretrained=init-from pretrained-path=init-from "
      "initial-checkpoint=init-from resume no-resume-opt=resume num-classes=new-classifier gp=- img-size=image-size "
-     "in-chans=image-channels input-size=image-size crop-pct=- mean=normalize std=normalize interpolation=- "
+     "in-chans=image-channels input-size=image-size crop-pct=eval-crop mean=normalize std=normalize interpolation "
      "batch-size validation-batch-size=batch-per-rank channels-last=- fuser=- grad-accum-steps=logical-shards "
      "grad-checkpointing=- fast-norm=- model-kwargs=- head-init-scale=- head-init-bias=- torchcompile-mode=- "
      "torchscript=- torchcompile=- device amp=precision amp-dtype=precision amp-impl=- model-dtype=precision "
@@ -78,7 +78,8 @@ constexpr Published kPublished[] = {
      "grayscale-prob=- gaussian-blur-prob=- aa=rand-augment aug-repeats=- aug-splits=- jsd-loss=- bce-loss=- "
      "bce-sum=- bce-target-thresh=- bce-pos-weight=- reprob=random-erasing remode=- recount=- resplit=- mixup "
      "cutmix cutmix-minmax=- mixup-prob=- mixup-switch-prob=- mixup-mode=mixup-per mixup-off-epoch=- "
-     "smoothing=label-smoothing train-interpolation=- drop=- drop-connect=- drop-path=- drop-block=- bn-momentum=- "
+     "smoothing=label-smoothing train-interpolation=interpolation drop=- drop-connect=- drop-path=- drop-block=- "
+     "bn-momentum=- "
      "bn-eps=- sync-bn=sync-batch-norm dist-bn=- split-bn=- model-ema=ema-decay model-ema-force-cpu=- "
      "model-ema-decay=ema-decay model-ema-warmup=ema-warmup seed worker-seeding=- log-interval "
      "recovery-interval=checkpoint-every checkpoint-hist=keep-checkpoints workers save-images=- pin-mem=- "
@@ -97,7 +98,7 @@ constexpr Published kPublished[] = {
      "centered=- decay_steps=lr-decay-steps decay_rate=lr-gamma staircase=lr-staircase end_learning_rate=lr-min "
      "boundaries=lr-milestones monitor=- min_delta=- patience=- restore_best_weights=- save_best_only=- factor=- "
      "cooldown=- min_lr=lr-min directory=data-dir label_mode=- class_names=- color_mode=image-channels "
-     "image_size subset=- interpolation=- crop_to_aspect_ratio=- pad_to_aspect_ratio=- seed rotation_range=- "
+     "image_size subset=- interpolation crop_to_aspect_ratio=resize pad_to_aspect_ratio=resize seed rotation_range=- "
      "width_shift_range=- height_shift_range=- brightness_range=color-jitter shear_range=- zoom_range=- "
      "channel_shift_range=- fill_mode=- horizontal_flip=random-flip vertical_flip=- rescale=normalize "
      "featurewise_center=normalize samplewise_center=normalize mixed_precision=precision"},
