@@ -34,10 +34,10 @@ constexpr auto kLongThreadWait = std::chrono::milliseconds(200);
 // Time slice of the thread that sums, which shares a core with backward: as long as a short sum takes.
 constexpr auto kTimeSlice = std::chrono::microseconds(100);
 
-class HostMemoryCommunicator final : public DeviceCommunicator {
+class HostMemoryCommunicator final : public MessageCommunicator {
  public:
   HostMemoryCommunicator(Communicator& ranks, const DeviceContext& device, const SumOrder& order)
-      : queue_(device.queue()), sums_(ranks, order) {
+      : MessageCommunicator(ranks, device, order) {
     sums_.set_eager_seconds(0);
   }
   ~HostMemoryCommunicator() override;
@@ -47,7 +47,6 @@ class HostMemoryCommunicator final : public DeviceCommunicator {
   std::string description() const override {
     return sums_.ranks() == 1 ? "none, one rank" : "MPI, " + sums_.order_name();
   }
-  bool recordable() const override { return sums_.ranks() == 1; }
   bool overlaps() const override { return true; }
 
   Memory allocate(DeviceMemory& memory, std::size_t bytes, const std::string& purpose) override {
@@ -61,30 +60,21 @@ class HostMemoryCommunicator final : public DeviceCommunicator {
   void all_reduce(Bf16* values, std::size_t count, Start start) override { begin(values, count, start); }
   void all_reduce(double* values, std::size_t count) override;
   void join() override;
-  std::span<const SumTimes> sum_times() const override { return pending_.times(); }
-  void wait(const std::string& /*what*/) override {
-    join();
-    queue_.synchronize();
-  }
-  void wait_for(DeviceEvent& event, const std::string& /*what*/) override { event.wait(); }
 
  private:
   template <class Values>
   void begin(Values values, std::size_t count, Start start);
-  void make(const PendingSums::Sum& sum, SumTimes& times);
-  void make_from(std::size_t first);
+  void make(const PendingSums::Sum& sum) override;
   void wait_for_thread();
   void start_thread();
   void run_thread();
 
-  DeviceQueue& queue_;
-  MessageSums sums_;  // used by the thread, or by join() while the thread is idle
+  // The thread uses the sums, or join() while it is idle.
   std::thread thread_;
   bool alone_ = false;  // there can be no thread
-  std::mutex mutex_;    // guards what follows
+  std::mutex mutex_;    // guards pending_ and what follows
   std::condition_variable wake_thread_;
   std::condition_variable thread_progress_;
-  PendingSums pending_;
   std::size_t for_thread_ = 0;  // number of leading pending sums that the thread computes
   std::size_t made_ = 0;        // how many of these it has completed
   bool stop_ = false;
@@ -127,28 +117,15 @@ void HostMemoryCommunicator::start_thread() {
   }
 }
 
-void HostMemoryCommunicator::make(const PendingSums::Sum& sum, SumTimes& times) {
-  times.begun = now();
+void HostMemoryCommunicator::make(const PendingSums::Sum& sum) {
   if (sum.rounded != nullptr) {
     sums_.add(std::span(sum.rounded, sum.count));
   } else {
     sums_.add(sum.partials, sum.count);
   }
-  times.done = now();
 }
 
-// The thread is idle: only the caller accesses the pending sums.
-void HostMemoryCommunicator::make_from(std::size_t first) {
-  for (std::size_t index = first; index < pending_.size(); ++index) {
-    note_bucket(static_cast<std::int32_t>(index) + 1);
-    try {
-      make(pending_[index], pending_.times_of(index));
-    } catch (const Error& error) {
-      throw Error(error.code(), pending_.name(index) + error.what());
-    }
-  }
-}
-
+// The thread is idle, or is waited for: only the caller accesses the pending sums.
 void HostMemoryCommunicator::join() {
   if (sums_.ranks() == 1) return;
   if (thread_.joinable()) wait_for_thread();
@@ -198,7 +175,9 @@ void HostMemoryCommunicator::run_thread() {
     lock.unlock();
     std::optional<Error> failure;
     try {
-      make(sum, times);
+      times.begun = now();
+      make(sum);
+      times.done = now();
     } catch (const Error& error) {
       failure = error;
     } catch (const std::exception& error) {

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/status/position.h"
 
 namespace ddp {
 
@@ -145,6 +146,19 @@ void PendingSums::add(Bf16* values, std::size_t count, Start start) { next(count
 
 std::string PendingSums::name(std::size_t index) const {
   return fmt::format("gradient bucket {} of {}: ", index + 1, size_);
+}
+
+void MessageCommunicator::make_from(std::size_t first) {
+  for (std::size_t index = first; index < pending_.size(); ++index) {
+    note_bucket(static_cast<std::int32_t>(index) + 1);
+    try {
+      pending_.times_of(index).begun = now();
+      make(pending_[index]);
+      pending_.times_of(index).done = now();
+    } catch (const Error& error) {
+      throw Error(error.code(), pending_.name(index) + error.what());
+    }
+  }
 }
 
 }  // namespace ddp

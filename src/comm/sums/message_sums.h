@@ -3,7 +3,7 @@
 //   MessageSums sums(ranks, {Reduction::tree, /*shards=*/8});
 //   sums.add(partials, count);   // into partials[0], bit-identical on all ranks
 //
-// Shared by the communicators over messages; used by one thread at a time.
+// Used by one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -99,6 +99,30 @@ class PendingSums {
   std::vector<SumTimes> times_;
   std::vector<Sum> sums_;  // the first size_ of them; the others keep their memory
   std::size_t size_ = 0;
+};
+
+// What the communicators over messages have in common.
+class MessageCommunicator : public DeviceCommunicator {
+ public:
+  bool recordable() const final { return sums_.ranks() == 1; }
+  std::span<const SumTimes> sum_times() const final { return pending_.times(); }
+  void wait(const std::string& /*what*/) final {
+    join();
+    queue_.synchronize();
+  }
+  void wait_for(DeviceEvent& event, const std::string& /*what*/) final { event.wait(); }
+
+ protected:
+  MessageCommunicator(Communicator& ranks, const DeviceContext& device, const SumOrder& order)
+      : queue_(device.queue()), sums_(ranks, order) {}
+
+  virtual void make(const PendingSums::Sum& sum) = 0;
+  // Computes the pending sums from number `first` on.
+  void make_from(std::size_t first);
+
+  DeviceQueue& queue_;
+  MessageSums sums_;
+  PendingSums pending_;
 };
 
 // How long join() polls eagerly; a thread that runs beside backward does not at all.

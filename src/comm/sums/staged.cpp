@@ -3,7 +3,6 @@
 #include <span>
 #include <string>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/status/position.h"
 #include "comm/sums/device_communicator.h"
@@ -12,15 +11,14 @@
 namespace ddp {
 namespace {
 
-class StagedCommunicator final : public DeviceCommunicator {
+class StagedCommunicator final : public MessageCommunicator {
  public:
   StagedCommunicator(Communicator& ranks, const DeviceContext& device, const SumOrder& order)
-      : memory_(device.memory()), queue_(device.queue()), sums_(ranks, order) {
+      : MessageCommunicator(ranks, device, order), memory_(device.memory()) {
     sums_.set_eager_seconds(kEagerInJoin);
   }
 
   std::string description() const override { return "MPI through the host"; }
-  bool recordable() const override { return sums_.ranks() == 1; }
   bool overlaps() const override { return false; }
 
   void all_reduce(std::span<float* const> partials, std::size_t count, Start start) override {
@@ -32,39 +30,21 @@ class StagedCommunicator final : public DeviceCommunicator {
   }
   void all_reduce(double* values, std::size_t count) override;
   void join() override;
-  std::span<const SumTimes> sum_times() const override { return pending_.times(); }
-  void wait(const std::string& /*what*/) override {
-    join();
-    queue_.synchronize();
-  }
-  void wait_for(DeviceEvent& event, const std::string& /*what*/) override { event.wait(); }
 
  private:
-  void make(const PendingSums::Sum& sum);
+  void make(const PendingSums::Sum& sum) override;
   void add_floats(std::span<float* const> partials, std::size_t count);
   template <class T>
   void add_values(T* values, std::size_t count);
   void reserve(std::size_t bytes);
 
   DeviceMemory& memory_;
-  DeviceQueue& queue_;
-  MessageSums sums_;
-  PendingSums pending_;
   Memory staging_;
   std::vector<float*> staged_partials_;
 };
 
 void StagedCommunicator::join() {
-  for (std::size_t index = 0; index < pending_.size(); ++index) {
-    note_bucket(static_cast<std::int32_t>(index) + 1);
-    try {
-      pending_.times_of(index).begun = now();
-      make(pending_[index]);
-      pending_.times_of(index).done = now();
-    } catch (const Error& error) {
-      throw Error(error.code(), pending_.name(index) + error.what());
-    }
-  }
+  make_from(0);
   note_bucket(0);
   pending_.clear();
 }

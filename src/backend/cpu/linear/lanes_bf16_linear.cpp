@@ -9,6 +9,7 @@
 
 #include "backend/cpu/conv/conv.h"
 #include "backend/cpu/conv/tiles/conv_kernels.h"
+#include "backend/cpu/conv/tiles/direct_gradient.h"
 #include "backend/cpu/conv/tiles/shapes.h"
 #include "backend/cpu/device/planes.h"
 #include "backend/cpu/linear/linear.h"
@@ -121,14 +122,12 @@ class LanesBf16Linear final : public Op {
         phases_(data_phases(conv_)),
         forward_(spec.inputs, spec.outputs, sample_blocks(spec.batch), threads_),
         data_(spec.outputs, spec.inputs, sample_blocks(spec.batch), threads_),
-        outer_(outer_tile(cheapest_outer())),
-        width_(outer_width(pixel_, outer_)) {
-    piece_ = std::clamp<std::int64_t>(kBlocksImage / outer_size(), 1, sample_blocks(spec.batch));
+        gradient_(conv_, cheapest_outer(), threads_, nullptr, blocks_of_piece()) {
     Workspace layout;
     rounded_ = layout.add<Bf16>(spec.inputs * spec.outputs);
     packed_ = layout.add<float>(std::max(forward_.packed_elements(), data_.packed_elements()));
-    images_ = layout.add<float>(
-        std::max({threads_ * forward_.image_elements(), threads_ * data_.image_elements(), piece_ * outer_size()}));
+    images_ = layout.add<float>(std::max(
+        {threads_ * forward_.image_elements(), threads_ * data_.image_elements(), gradient_.memory_elements()}));
     dpre_ = layout.add<Bf16>(spec.relu ? stored_elements(spec.batch, {spec.outputs, 1, 1}, Layout::lanes16) : 0);
     workspace_bytes_ = layout.bytes();
   }
@@ -147,7 +146,8 @@ class LanesBf16Linear final : public Op {
   void backward(const BackwardArguments& a) override {
     const std::int64_t blocks = sample_blocks(a.active);
     const Bf16* dpre = open_gradient(a, blocks);
-    weight_gradient(a, dpre, blocks);
+    if (blocks == 0) std::fill_n(a.parameter_gradients[0], spec_.inputs * spec_.outputs, 0.0F);
+    gradient_.add(a.x(), dpre, {blocks, true, true, a.parameter_gradients[0], images_.in(a.workspace)});
     if (spec_.bias) bias_gradient(dpre, blocks, a.parameter_gradients[1]);
     if (!spec_.input_gradient) return;
     const Bf16* weights = rounded_weights(a.parameters[0], a.workspace);
@@ -158,15 +158,19 @@ class LanesBf16Linear final : public Op {
   }
 
  private:
-  int cheapest_outer() const {
+  WeightTile cheapest_outer() const {
     // The shortlist is in the order of cost, but tiles of both kinds are in it.
     for (const WeightTile& tile : lanes_weights_shortlist(conv_, Element::bf16)) {
-      if (tile.method == WeightTile::Method::outer) return tile.index;
+      if (tile.method == WeightTile::Method::outer) return tile;
     }
-    return 0;
+    return {WeightTile::Method::outer, 0};
   }
-  // The floats of a block of the weight gradient's image.
-  std::int64_t outer_size() const { return outer_elements(band_of(pixel_, 0, 1, false), width_, Element::bf16); }
+  // Of which the weight gradient is computed at a time.
+  std::int64_t blocks_of_piece() const {
+    const std::int64_t width = outer_width(pixel_, outer_tile(cheapest_outer().index));
+    const std::int64_t image = outer_elements(band_of(pixel_, 0, 1, false), width, Element::bf16);
+    return std::clamp<std::int64_t>(kBlocksImage / image, 1, sample_blocks(spec_.batch));
+  }
 
   const Bf16* rounded_weights(const float* from, std::byte* workspace) const {
     Bf16* to = rounded_.in(workspace);
@@ -187,32 +191,6 @@ class LanesBf16Linear final : public Op {
     return dpre;
   }
 
-  void weight_gradient(const BackwardArguments& a, const Bf16* dpre, std::int64_t blocks) const {
-    float* const dw = a.parameter_gradients[0];
-    if (blocks == 0) std::fill_n(dw, spec_.inputs * spec_.outputs, 0.0F);
-    const Band band = band_of(pixel_, 0, 1, false);
-    const std::int64_t size = outer_size();
-    float* images = images_.in(a.workspace);
-    const auto rows = static_cast<int>((spec_.outputs + outer_.rows - 1) / outer_.rows);
-    const int vectors = outer_vector_tiles(pixel_, outer_);
-    for (std::int64_t first = 0; first < blocks; first += piece_) {
-      const std::int64_t count = std::min(piece_, blocks - first);
-      const Bf16* x = a.x().bf16() + first * kLanes * spec_.inputs;
-#pragma omp parallel for schedule(static) num_threads(threads_)
-      for (std::int64_t b = 0; b < count; ++b) {
-        copy_band_outer(pixel_, band, x + b * kLanes * spec_.inputs, width_, images + b * size);
-      }
-#pragma omp parallel for collapse(2) schedule(static) num_threads(threads_)
-      for (int row = 0; row < rows; ++row) {
-        for (int vector = 0; vector < vectors; ++vector) {
-          outer_.pairs({band.shape, images, size, width_, &dpre[first * kLanes * spec_.outputs].bits,
-                        kLanes * spec_.outputs, 1, static_cast<int>(count), dw, first > 0},
-                       row, vector);
-        }
-      }
-    }
-  }
-
   void bias_gradient(const Bf16* dpre, std::int64_t blocks, float* db) const {
     for (std::int64_t o = 0; o < spec_.outputs; ++o) {
       float total = 0;
@@ -230,9 +208,7 @@ class LanesBf16Linear final : public Op {
   ConvShape pixel_;  // its shape
   std::vector<DataPhase> phases_;
   BlocksProduct forward_, data_;
-  const lanes::OuterTile& outer_;
-  std::int64_t width_;
-  std::int64_t piece_ = 1;  // blocks of which the weight gradient is computed at a time
+  DirectGradient<Bf16> gradient_;
   Workspace::Part<Bf16> rounded_, dpre_;
   Workspace::Part<float> packed_, images_;
   std::size_t workspace_bytes_ = 0;

@@ -121,6 +121,12 @@ class Tiling {
   Divisor chunks_;
   std::uint32_t rows_per_chunk_ = 0;
 };
+// The floats of two sums of each channel over each chunk.
+inline std::int64_t chunk_sum_elements(Element element, const Rows& rows) {
+  std::uint32_t chunks = 0;
+  with_rows(element, rows, [&](auto, auto access) { chunks = Tiling(rows, decltype(access)::kWidth).chunks(); });
+  return std::int64_t{chunks} * 2 * rows.channels;
+}
 
 // Chunks that are interleaved: the blocks take slabs of one row for each line in turn, so that at any time all of them read
 // and write neighbouring memory, which is faster, and what they have touched last is one end of the activation.

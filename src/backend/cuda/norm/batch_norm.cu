@@ -111,12 +111,7 @@ __global__ void keep_kernel(const PreviousKernel previous, const float* running,
 }  // namespace
 
 std::int64_t batch_norm_partial_sums(Element element, const BatchNormSpec& spec, Layout layout) {
-  const Rows rows = rows_of(spec.batch, spec.shape, layout);
-  std::int64_t count = 0;
-  with_rows(element, rows, [&](auto, auto access) {
-    count = std::int64_t{Tiling(rows, decltype(access)::kWidth).chunks()} * 2 * rows.channels;
-  });
-  return count;
+  return chunk_sum_elements(element, rows_of(spec.batch, spec.shape, layout));
 }
 
 bool batch_norm_takes(Element element, const BatchNormSpec& spec, Layout layout) {

@@ -163,11 +163,7 @@ class CudaSampleNorm final : public Op {
     if (over_channels && !sets_.contiguous) threads_.x = kSetsBeside;
     while (threads_.x * threads_.y < kThreads && threads_.y < sets_.elements) threads_.y *= 2;
     blocks_ = dim3((sets_.count + threads_.x - 1) / threads_.x);
-    std::int64_t partial = 0;
-    with_rows(context.element(), rows_, [&](auto, auto access) {
-      partial = std::int64_t{Tiling(rows_, decltype(access)::kWidth).chunks()} * 2 * spec.shape.channels;
-    });
-    partial_ = space_.add<float>(partial);
+    partial_ = space_.add<float>(chunk_sum_elements(context.element(), rows_));
     means_ = space_.add<float>(2 * spec.batch * spec.sets());
   }
 

@@ -58,9 +58,7 @@ class CudaPrelu final : public Op {
     // One weight: the order of the values does not matter, and all belong to one channel.
     const Shape one{1, spec.shape.channels * spec.shape.height, spec.shape.width};
     rows_ = spec.shared ? rows_of(spec.batch, one, Layout::plain) : rows_of(spec.batch, spec.shape, layout);
-    with_rows(context.element(), rows_, [&](auto, auto access) {
-      partial_ = space_.add<float>(std::int64_t{Tiling(rows_, decltype(access)::kWidth).chunks()} * 2 * rows_.channels);
-    });
+    partial_ = space_.add<float>(chunk_sum_elements(context.element(), rows_));
   }
 
   OpTraits traits() const override { return {.workspace_bytes = space_.bytes(), .backward_reads_inputs = {0}}; }

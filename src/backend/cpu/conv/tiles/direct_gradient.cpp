@@ -18,7 +18,7 @@ int tiles_in(int count, int size) { return (count + size - 1) / size; }
 
 template <class Value>
 DirectGradient<Value>::DirectGradient(const ConvSpec& spec, const WeightTile& tile, int threads,
-                                      const DirectConv<Value>* data)
+                                      const DirectConv<Value>* data, std::int64_t blocks)
     : spec_(spec),
       shape_(forward_shape(spec)),
       threads_(threads),
@@ -31,6 +31,7 @@ DirectGradient<Value>::DirectGradient(const ConvSpec& spec, const WeightTile& ti
       x_group_(x_block_ / spec.groups),
       dy_block_(kLanes * spec.convolved().elements()),
       dy_group_(dy_block_ / spec.groups) {
+  if (blocks > 0) pieces_.blocks = blocks;
   if (tile.method == WeightTile::Method::direct) {
     direct_ = &lanes::gradient_kernels().weights[tile.index];
   } else {

@@ -12,8 +12,9 @@ namespace ddp {
 template <class Value>
 class DirectGradient final : public ConvGradient {
  public:
-  // `data`: computes the data gradient in add_both().
-  DirectGradient(const ConvSpec& spec, const WeightTile& tile, int threads, const DirectConv<Value>* data = nullptr);
+  // `data`: computes the data gradient in add_both(). `blocks`: of a piece; 0: as gradient_pieces() says.
+  DirectGradient(const ConvSpec& spec, const WeightTile& tile, int threads, const DirectConv<Value>* data = nullptr,
+                 std::int64_t blocks = 0);
 
   std::int64_t memory_elements() const override;
   std::int64_t blocks_together() const override;
