@@ -31,7 +31,6 @@ class Backend {
   DeviceQueue& queue() const { return device_->queue(); }
   OpFactory& ops() const { return *ops_; }
   KernelChooser& chooser() const { return ops_->chooser(); }
-  NetworkEnds& ends() const { return ops_->ends(); }
   FlatMath& math() const { return *math_; }
 
  private:

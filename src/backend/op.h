@@ -22,7 +22,6 @@
 
 #include "backend/activations.h"
 #include "backend/argument_list.h"
-#include "backend/loss.h"
 #include "backend/op_traits.h"
 #include "backend/ops/activation.h"
 #include "backend/ops/add.h"
@@ -34,7 +33,9 @@
 #include "backend/ops/conv_transpose.h"
 #include "backend/ops/dropout.h"
 #include "backend/ops/gelu.h"
+#include "backend/ops/input.h"
 #include "backend/ops/linear.h"
+#include "backend/ops/loss.h"
 #include "backend/ops/lrn.h"
 #include "backend/ops/pad.h"
 #include "backend/ops/pointwise.h"
@@ -60,9 +61,10 @@ namespace ddp {
 // others than the first have another shape, parameter_elements(which), statistic_elements(), multiply_adds(). Code that treats operators differently uses
 // std::visit with one overload for each (base/overloaded.h), so that an operator added here does not compile until
 // every backend has a case for it (docs/adding-an-op.md).
-using OpSpec = std::variant<ConvSpec, ConvTransposeSpec, LinearSpec, ActivationSpec, GeluSpec, PointwiseSpec, PreluSpec,
-                            PoolSpec, PadSpec, BatchNormSpec, SampleNormSpec, AddSpec, ProductSpec, ConcatSpec,
-                            ChannelSelectSpec, LrnSpec, DropoutSpec, ReorderSpec, ChannelsLastSpec, SoftmaxSpec>;
+using OpSpec =
+    std::variant<ConvSpec, ConvTransposeSpec, LinearSpec, ActivationSpec, GeluSpec, PointwiseSpec, PreluSpec, PoolSpec,
+                 PadSpec, BatchNormSpec, SampleNormSpec, AddSpec, ProductSpec, ConcatSpec, ChannelSelectSpec, LrnSpec,
+                 DropoutSpec, ReorderSpec, ChannelsLastSpec, SoftmaxSpec, InputSpec, LossSpec>;
 
 std::int64_t batch_of(const OpSpec& spec);
 Shape input_of(const OpSpec& spec, std::size_t which = 0);
@@ -102,7 +104,8 @@ struct ForwardArguments {
   const SumOverShards* sums = nullptr;      // for a synchronized batch normalisation; null: there is one shard
   const ShardExchange* exchange = nullptr;  // for a divided linear layer; null: the whole layer is computed here
   const std::byte* packed = nullptr;  // the weight as OpTraits::packed_form says; null: the operator packs it itself
-  LossCall* loss = nullptr;           // of y, if this is the last operator
+  const InputArguments* images = nullptr;  // for an input
+  LossArguments* loss = nullptr;           // for a loss, or for the operator before it, which may compute it too
 
   ConstActivations x() const { return inputs[0]; }
 };
@@ -141,6 +144,12 @@ class Op {
   virtual OpTraits traits() const { return {}; }
   virtual void forward(const ForwardArguments& arguments) = 0;
   virtual void backward(const BackwardArguments& arguments) = 0;
+};
+
+// An end of a network: nothing is in front of an input, and a loss computes its gradient in forward.
+class EndOp : public Op {
+ public:
+  void backward(const BackwardArguments& /*arguments*/) final {}
 };
 
 }  // namespace ddp

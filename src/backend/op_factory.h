@@ -8,7 +8,6 @@
 #include <memory>
 #include <string>
 
-#include "backend/loss.h"
 #include "backend/op.h"
 #include "backend/op_joiner.h"
 #include "backend/update/matrix_update.h"
@@ -41,7 +40,6 @@ class OpFactory : public OpJoiner, public MatrixUpdateFactory {
   virtual std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) = 0;
   // Which kernels are the fastest: backend/choose/kernel_chooser.h.
   virtual KernelChooser& chooser() = 0;
-  virtual NetworkEnds& ends() = 0;
 };
 
 }  // namespace ddp

@@ -32,9 +32,14 @@ Network::Network(Backend& backend, const Graph& graph, const NetworkConfig& conf
   plan_packing();
   packings_.reserve(steps_.size());
   const Value& images = values_.front();
-  input_ = {config.batch, config.image, images.shape,         images.layout,
-            config.scale, config.shift, config.edits_reflect, config.fill};
-  loss_ = {config.batch, graph.classes(), values_.back().layout, config.label_smoothing};
+  if (first_part()) {
+    const InputSpec input{config.batch, images.shape,         config.image, config.scale,
+                          config.shift, config.edits_reflect, config.fill};
+    input_ = backend_.ops().make_op(input, images.layout, images.layout, "");
+  }
+  loss_spec_ = {config.batch, graph.classes(), config.label_smoothing};
+  const Layout logits = values_.back().layout;
+  if (has_loss_) loss_ = backend_.ops().make_op(loss_spec_, logits, logits, "");
   plan_memory();
 }
 
@@ -205,7 +210,12 @@ std::vector<StageWork> Network::work() const {
   std::vector<StageWork> all;
   for (const Step& step : steps_) {
     double inputs = 0;
-    for (const std::size_t input : step.inputs) inputs += static_cast<double>(bytes_of(values_[input]));
+    double read_again = 0;  // by backward
+    for (std::size_t which = 0; which < step.inputs.size(); ++which) {
+      const auto bytes = static_cast<double>(bytes_of(values_[step.inputs[which]]));
+      inputs += bytes;
+      if (step.traits.reads_input(which)) read_again += bytes;
+    }
     const auto output = static_cast<double>(bytes_of(values_[step.output]));
     double parameters = 0;
     for (const int p : step.parameters) {
@@ -214,7 +224,6 @@ std::vector<StageWork> Network::work() const {
     const bool input_gradient = has_input_gradient(step.specs.front());
     double flops = 0;
     for (const OpSpec& spec : step.specs) flops += 2 * forward_multiply_adds(spec);
-    const double first = static_cast<double>(bytes_of(values_[step.inputs.front()]));
     all.push_back({.name = step.name,
                    .kind = kind_of(step.specs.front()),
                    .layout = values_[step.output].layout,
@@ -222,10 +231,10 @@ std::vector<StageWork> Network::work() const {
                    .backward_flops = step.backward ? flops * (input_gradient ? 2 : 1) : 0,
                    .forward_bytes = inputs + output + parameters,
                    // Parameters are read, and their gradients written.
-                   .backward_bytes = !step.backward ? 0
-                                                    : output + (step.traits.reads_input(0) ? first : 0) +
-                                                          (step.traits.backward_reads_y ? output : 0) +
-                                                          (input_gradient ? inputs : 0) + 2 * parameters,
+                   .backward_bytes = !step.backward
+                                         ? 0
+                                         : output + read_again + (step.traits.backward_reads_y ? output : 0) +
+                                               (input_gradient ? inputs : 0) + 2 * parameters,
                    .stages = step.stages});
     all.back().traffic = traffic_of(static_cast<int>(&step - steps_.data()), all.back());
   }
@@ -293,19 +302,23 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
   const std::span<const WeightPacking> weights =
       packings(const_cast<float*>(state.parameters), &Step::packed, 0, static_cast<int>(steps_.size()) - 1);
   if (first_part()) {
-    backend_.ends().load_input(
-        input_, {samples.pixels, samples.rows, samples.count, values_.front().y, samples.edits, samples.step, weights});
+    const InputArguments images{samples.pixels, samples.rows, samples.edits, samples.step, weights};
+    input_->forward({.y = values_.front().y, .active = active_, .images = &images});
   } else {
     DDP_ASSERT(samples.step.columns.empty());
     backend_.math().convert_weights(weights, PackingDirection::pack);
   }
   show(false, "the input", values_.front(), values_.front().y);
   const Value& logits = values_.back();
-  LossCall loss{loss_,
-                {logits.y, samples.labels, active_, logits.dy, output.gradient_scale, output.loss_sum, output.correct,
-                 samples.other_labels, samples.label_weights, output.loss_scale}};
-  // Label smoothing applies to training only, not to evaluation.
-  if (pass == Pass::evaluation) loss.spec.label_smoothing = 0;
+  LossArguments loss{loss_spec_,
+                     samples.labels,
+                     logits.dy,
+                     output.gradient_scale,
+                     output.loss_sum,
+                     output.correct,
+                     samples.other_labels,
+                     samples.label_weights,
+                     output.loss_scale};
   for (Step& step : steps_) {
     ForwardArguments arguments;
     arguments.inputs = inputs_of(step);
@@ -330,7 +343,9 @@ void Network::forward(Pass pass, const ModelState& state, const Samples& samples
     if (observer_) show(false, place_of_output(step), values_[step.output], arguments.y);
   }
   if (!has_loss_) return;
-  if (!loss.done) backend_.ends().softmax_cross_entropy(loss.spec, loss.arguments);
+  if (!loss.done) {
+    loss_->forward({.inputs = {logits.y}, .active = active_, .training = pass == Pass::training, .loss = &loss});
+  }
   if (pass == Pass::training) show(true, "the gradient of the logits", logits, logits.dy);
 }
 

@@ -77,7 +77,7 @@ struct Samples {
   const std::int32_t* labels = nullptr;  // [count]
   std::int64_t count = 0;
   const std::uint64_t* keys = nullptr;  // [count], for dropout in training
-  // With mixup, the second label and the weight of the first (backend/loss.h); otherwise null.
+  // With mixup, the second label and the weight of the first (LossArguments); otherwise null.
   const std::int32_t* other_labels = nullptr;  // [count]
   const float* label_weights = nullptr;        // [count]
   const ImageEdit* edits = nullptr;            // [count], how the images are to be changed; null: not at all
@@ -135,7 +135,7 @@ class Network {
   std::int64_t batch() const { return config_.batch; }
   const NetworkConfig& config() const { return config_; }
   std::int64_t image_elements() const { return config_.image.elements(); }
-  std::int64_t classes() const { return loss_.classes; }
+  std::int64_t classes() const { return loss_spec_.classes; }
   // The number of elements of the flat parameters and of their gradient: Graph::flat_elements(), or those of the part.
   std::int64_t flat_elements() const { return held_.size(); }
   // The memory of activations, gradients and workspaces, in bytes.
@@ -266,8 +266,9 @@ class Network {
   NetworkConfig config_;
   Range held_;  // of the flat buffers
   bool has_loss_ = true;
-  InputSpec input_;
-  LossSpec loss_;
+  std::unique_ptr<Op> input_;  // null: this is not the first part
+  LossSpec loss_spec_;
+  std::unique_ptr<Op> loss_;   // null: this is not the last part
   std::vector<Value> values_;  // the first is the input, the last the output: without cuts the images and the logits
   std::vector<Step> steps_;
   // For each step the one, itself or an earlier one, after whose backward its gradients are final.

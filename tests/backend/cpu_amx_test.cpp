@@ -66,7 +66,7 @@ void check_random(const ConvSpec& spec, Element element) {
   const auto backend = make_cpu_backend(precision_of(element));
   const auto op = make_amx(spec, tiles, element);
   const reference::Inputs in{
-      .x = random_values(spec.batch * spec.input.elements()),
+      .inputs = {random_values(spec.batch * spec.input.elements())},
       .parameters = {random_values(spec.weights()), random_values(spec.bias ? spec.output_channels : 0), {}}};
   const reference::Values dy = random_values(spec.batch * spec.output().elements());
   const Expected expected{reference::forward(spec, in), reference::backward(spec, in, dy),

@@ -301,17 +301,17 @@ TEST(BatchNorm, ALargeMeanIsNoMatter) {
   const std::int64_t batch = 48;
   const BatchNormSpec spec{.batch = batch, .shape = {17, 5, 5}};
   const auto backend = make_cpu_backend();
-  reference::Inputs in{.x = random_values(batch * spec.shape.elements()),
+  reference::Inputs in{.inputs = {random_values(batch * spec.shape.elements())},
                        .parameters = {reference::Values(17, 1.0), reference::Values(17, 0.0)},
                        .statistics = reference::Values(34, 0.0)};
   // Multiples of 1/16 that are exact in fp32.
-  for (double& x : in.x) x = std::round(x * 16) / 16 + 2000;
+  for (double& x : in.x()) x = std::round(x * 16) / 16 + 2000;
   const reference::Values wanted = reference::forward(spec, in).y;
   for (const Layout layout : kLayouts) {
     const auto op = backend->ops().make_op(spec, layout, layout, "");
     DeviceActivation x(*backend, batch, spec.shape, layout);
     DeviceActivation y(*backend, batch, spec.shape, layout);
-    x.set(in.x, batch);
+    x.set(in.x(), batch);
     const DeviceArray<float> weight(*backend, std::vector<float>(17, 1.0F));
     const DeviceArray<float> zeros(*backend, std::vector<float>(34, 0.0F));
     const Memory saved = backend->memory().allocate(op->traits().saved_bytes, "a test's values");
@@ -439,8 +439,9 @@ TEST(Activations, GeluIsRightAtAnySize) {
     const lanes::GeluKernels& kernels = lanes::gelu_kernels().forms[static_cast<std::size_t>(form)];
     const GeluSpec spec{.batch = 1, .shape = {count, 1, 1}, .form = form};
     const reference::Values values(x.begin(), x.end());
-    const reference::Values expected = reference::forward(spec, {.x = values}).y;
-    const reference::Values gradients = reference::backward(spec, {.x = values}, reference::Values(x.size(), 1.0)).dx;
+    const reference::Values expected = reference::forward(spec, {.inputs = {values}}).y;
+    const reference::Values gradients =
+        reference::backward(spec, {.inputs = {values}}, reference::Values(x.size(), 1.0)).dx();
     kernels.forward(count, x.data(), y.data());
     kernels.backward(count, x.data(), ones.data(), dx.data());
     for (std::size_t i = 0; i < x.size(); ++i) {

@@ -47,7 +47,7 @@ class RandomValues {
  public:
   explicit RandomValues(const ConvSpec& spec)
       : spec_(spec),
-        in_{.x = random_values(spec.batch * spec.input.elements()),
+        in_{.inputs = {random_values(spec.batch * spec.input.elements())},
             .parameters = {random_values(spec.weights()), random_values(spec.bias ? spec.output_channels : 0), {}}},
         dy_(random_values(spec.batch * spec.output().elements())),
         expected_{reference::forward(spec, in_), reference::backward(spec, in_, dy_), reference::forward(spec, in_).y} {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <span>
 #include <vector>
@@ -19,8 +20,12 @@ namespace {
 
 class Input : public EveryBackend {
  protected:
-  // Returns true if the backend supports this layout for the first activation, that is, supports any operator in it.
-  bool has(Layout layout) const { return backend().ops().supports(ActivationSpec{1, {1, 1, 1}}, layout, layout); }
+  bool has(Layout layout) const { return backend().ops().supports(InputSpec{}, layout, layout); }
+  // Loads so many images into x.
+  void load(const InputSpec& spec, Layout layout, std::int64_t count, Activations x, const InputArguments& images) {
+    const std::unique_ptr<Op> op = backend().ops().make_op(spec, layout, layout, "");
+    op->forward({.y = x, .active = count, .images = &images});
+  }
 };
 
 std::vector<std::uint8_t> random_bytes(std::int64_t count) {
@@ -38,10 +43,10 @@ TEST_P(Input, BytesAreScaledCroppedAndPaddedWithZeros) {
   const DeviceArray<std::uint8_t> pixels(backend(), bytes);
   for (const Layout layout : kLayouts) {
     if (!has(layout)) continue;
-    const InputSpec spec{batch, image, cropped, layout, {0.5F, 2.0F}, {1.0F, -3.0F}};
+    const InputSpec spec{batch, cropped, image, {0.5F, 2.0F}, {1.0F, -3.0F}};
     DeviceActivation x(backend(), batch, cropped, layout);
     x.fill(77);
-    backend().ends().load_input(spec, {pixels.data(), nullptr, count, x.data()});
+    load(spec, layout, count, x.data(), {pixels.data()});
     const std::vector<float> values = x.stored();
     for (std::int64_t n = 0; n < stored_samples(batch, layout); ++n) {
       for (std::int64_t c = 0; c < cropped.channels; ++c) {
@@ -81,13 +86,13 @@ TEST_P(Input, RowsPickImages) {
   const auto count = static_cast<std::int64_t>(numbers.size());
   for (const Layout layout : kLayouts) {
     if (!has(layout)) continue;
-    const InputSpec spec{6, image, image, layout, {0.5F, 2.0F, 1.0F}, {1.0F, -3.0F, 0.0F}};
+    const InputSpec spec{6, image, image, {0.5F, 2.0F, 1.0F}, {1.0F, -3.0F, 0.0F}};
     DeviceActivation by_row(backend(), 6, image, layout);
     DeviceActivation in_order(backend(), 6, image, layout);
     by_row.fill(7);
     in_order.fill(9);
-    backend().ends().load_input(spec, {many.data(), rows.data(), count, by_row.data()});
-    backend().ends().load_input(spec, {picked.data(), nullptr, count, in_order.data()});
+    load(spec, layout, count, by_row.data(), {many.data(), rows.data()});
+    load(spec, layout, count, in_order.data(), {picked.data()});
     EXPECT_EQ(by_row.stored(), in_order.stored()) << to_string(layout);
   }
 }
@@ -167,14 +172,14 @@ TEST_P(Input, ImagesAreEditedWhileTheyAreRead) {
     for (const Layout layout : kLayouts) {
       if (!has(layout)) continue;
       const InputSpec spec{
-          count + 1, image, cropped, layout, std::vector<float>(channels, 0.5F), std::vector<float>(channels, -3.0F),
+          count + 1, cropped, image, std::vector<float>(channels, 0.5F), std::vector<float>(channels, -3.0F),
           reflects,  fill};
       DeviceActivation actual(backend(), spec.batch, cropped, layout);
       DeviceActivation plain(backend(), spec.batch, cropped, layout);
       actual.fill(7);
       plain.fill(9);
-      backend().ends().load_input(spec, {many.data(), rows.data(), count, actual.data(), each.data()});
-      backend().ends().load_input(spec, {before.data(), nullptr, count, plain.data()});
+      load(spec, layout, count, actual.data(), {many.data(), rows.data(), each.data()});
+      load(spec, layout, count, plain.data(), {before.data()});
       EXPECT_EQ(actual.stored(), plain.stored()) << to_string(layout) << " round " << round;
     }
   }
@@ -215,21 +220,17 @@ TEST_P(Input, TheRowOfTablesIsCopiedFirst) {
       const std::array<TableColumn, 3> columns = {TableColumn{label_table.data(), kBytes, classes.data(), kBytes},
                                                   TableColumn{number_table.data(), kBytes, rows.data(), kBytes},
                                                   TableColumn{edit_table.data(), kEditBytes, each.data(), kEditBytes}};
-      const InputSpec spec{count + 1,    image,        image, layout,
-                           {0.5F, 1.0F}, {0.0F, 3.0F}, false, {std::uint8_t{4}, std::uint8_t{9}}};
+      const InputSpec spec{
+          count + 1, image, image, {0.5F, 1.0F}, {0.0F, 3.0F}, false, {std::uint8_t{4}, std::uint8_t{9}}};
       DeviceActivation actual(backend(), spec.batch, image, layout);
       DeviceActivation expected(backend(), spec.batch, image, layout);
-      backend().ends().load_input(spec, {.pixels = pixels.data(),
-                                         .rows = rows.data(),
-                                         .count = count,
-                                         .x = actual.data(),
-                                         .edits = edited ? each.data() : nullptr,
-                                         .step = {std::span(columns).first(edited ? 3 : 2), cursor.data()}});
-      backend().ends().load_input(spec, {.pixels = pixels.data(),
-                                         .rows = row_numbers.data(),
-                                         .count = count,
-                                         .x = expected.data(),
-                                         .edits = edited ? row_edits.data() : nullptr});
+      load(spec, layout, count, actual.data(),
+           {.pixels = pixels.data(),
+            .rows = rows.data(),
+            .edits = edited ? each.data() : nullptr,
+            .step = {std::span(columns).first(edited ? 3 : 2), cursor.data()}});
+      load(spec, layout, count, expected.data(),
+           {.pixels = pixels.data(), .rows = row_numbers.data(), .edits = edited ? row_edits.data() : nullptr});
       EXPECT_EQ(actual.stored(), expected.stored()) << to_string(layout) << (edited ? ", edited" : "");
       EXPECT_EQ(rows.get(), row_numbers.get());
       EXPECT_EQ(classes.get(), row_of(labels));
@@ -247,7 +248,7 @@ TEST_P(Input, NoSamplesAreAllZeros) {
     DeviceActivation x(backend(), 4, image, layout);
     x.fill(5);
     const DeviceArray<std::uint8_t> pixels(backend(), {1, 2, 3});
-    backend().ends().load_input({4, image, image, layout, {1.0F}, {1.0F}}, {pixels.data(), nullptr, 0, x.data()});
+    load({4, image, image, {1.0F}, {1.0F}}, layout, 0, x.data(), {pixels.data()});
     EXPECT_EQ(x.stored(), std::vector<float>(x.stored().size(), 0.0F)) << to_string(layout);
   }
 }
@@ -320,7 +321,13 @@ struct LossCase {
 
 class SoftmaxCrossEntropy : public EveryBackend {
  protected:
-  bool has(Layout layout) const { return backend().ops().supports(LinearSpec{1, 1, 1}, layout, layout); }
+  bool has(Layout layout) const { return backend().ops().supports(LossSpec{}, layout, layout); }
+  void compute(const LossArguments& arguments, Layout layout, std::int64_t active, const DeviceActivation& logits,
+               bool training = true) {
+    LossArguments loss = arguments;
+    const std::unique_ptr<Op> op = backend().ops().make_op(loss.spec, layout, layout, "");
+    op->forward({.inputs = {logits.data()}, .active = active, .training = training, .loss = &loss});
+  }
 
   void check(const LossCase& test, Layout layout) {
     const Shape row{test.classes, 1, 1};
@@ -333,14 +340,13 @@ class SoftmaxCrossEntropy : public EveryBackend {
     const DeviceArray<std::int32_t> others(backend(), mixed ? test.others : test.labels);
     const DeviceArray<float> weights(backend(), mixed ? test.weights : std::vector<float>(test.labels.size()));
     const DeviceArray<double> results(backend(), {99, 3});
-    const LossSpec spec{test.batch, test.classes, layout, static_cast<float>(test.smoothing)};
+    const LossSpec spec{test.batch, test.classes, static_cast<float>(test.smoothing)};
     // The factor of the gradient, 0.25, is divided in two in some cases.
     const bool scaled = test.batch % 2 == 1;
     const DeviceArray<double> loss_scale(backend(), {8});
-    backend().ends().softmax_cross_entropy(
-        spec, {logits.data(), labels.data(), test.active, gradient.data(), scaled ? 0.25F / 8 : 0.25F, results.data(),
-               results.data() + 1, mixed ? others.data() : nullptr, mixed ? weights.data() : nullptr,
-               scaled ? loss_scale.data() : nullptr});
+    compute({spec, labels.data(), gradient.data(), scaled ? 0.25F / 8 : 0.25F, results.data(), results.data() + 1,
+             mixed ? others.data() : nullptr, mixed ? weights.data() : nullptr, scaled ? loss_scale.data() : nullptr},
+            layout, test.active, logits);
     const std::vector<double> sums = results.get();
     const std::string what =
         fmt::format("{} of {} samples, {} classes, {}", test.active, test.batch, test.classes, to_string(layout));
@@ -391,8 +397,7 @@ TEST_P(SoftmaxCrossEntropy, LargeLogitsDoNotOverflow) {
   logits.set({1000, -1000, 0}, 1);
   const DeviceArray<std::int32_t> labels(backend(), {1});
   const DeviceArray<double> results(backend(), {0, 0});
-  backend().ends().softmax_cross_entropy(
-      {1, 3, Layout::plain, 0}, {logits.data(), labels.data(), 1, nullptr, 1, results.data(), results.data() + 1});
+  compute({{1, 3}, labels.data(), nullptr, 1, results.data(), results.data() + 1}, Layout::plain, 1, logits);
   EXPECT_NEAR(results.get()[0], 2000, 1);
   EXPECT_EQ(results.get()[1], 0);
 }
@@ -405,9 +410,20 @@ TEST_P(SoftmaxCrossEntropy, ABrokenLogitBreaksTheLoss) {
     logits.set(values, 1);
     const DeviceArray<std::int32_t> labels(backend(), {1});
     const DeviceArray<double> results(backend(), {0, 0});
-    backend().ends().softmax_cross_entropy(
-        {1, 10, Layout::plain, 0}, {logits.data(), labels.data(), 1, nullptr, 1, results.data(), results.data() + 1});
+    compute({{1, 10}, labels.data(), nullptr, 1, results.data(), results.data() + 1}, Layout::plain, 1, logits);
     EXPECT_TRUE(std::isnan(results.get()[0])) << broken;
+  }
+}
+
+TEST_P(SoftmaxCrossEntropy, LabelsAreSmoothedInTrainingAlone) {
+  DeviceActivation logits(backend(), 1, {2, 1, 1}, Layout::plain);
+  logits.set({3, 0}, 1);
+  const DeviceArray<std::int32_t> labels(backend(), {0});
+  const DeviceArray<double> results(backend(), {0, 0});
+  for (const bool training : {true, false}) {
+    const LossArguments loss{{1, 2, 0.5F}, labels.data(), nullptr, 1, results.data(), results.data() + 1};
+    compute(loss, Layout::plain, 1, logits, training);
+    EXPECT_NEAR(results.get()[0], std::log(1 + std::exp(-3)) + (training ? 0.25 * 3 : 0), 1e-6);
   }
 }
 

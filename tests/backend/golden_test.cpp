@@ -164,11 +164,11 @@ reference::Inputs inputs_of(const json& test, const OpSpec& spec) {
   const double scale = test.value("input_scale", 1.0);
   const std::int64_t count = batch_of(spec) * input_of(spec).elements();
   reference::Inputs in{
-      .x = uniform(test, Which::x, count, scale),
+      .inputs = {uniform(test, Which::x, count, scale)},
       .parameters = {uniform(test, Which::weight, parameter_elements(spec, 0), test.value("weight_scale", 1.0)),
                      uniform(test, Which::bias, parameter_elements(spec, 1))}};
   if (inputs_of(spec) == 2) {
-    in.x2 = uniform(test, Which::x2, batch_of(spec) * input_of(spec, 1).elements(), scale);
+    in.inputs.push_back(uniform(test, Which::x2, batch_of(spec) * input_of(spec, 1).elements(), scale));
   }
   const std::int64_t statistics = statistic_elements(spec) / 2;
   in.statistics = uniform(test, Which::means, statistics);
@@ -179,8 +179,7 @@ reference::Inputs inputs_of(const json& test, const OpSpec& spec) {
 
 Expected expected_of(const json& test) {
   return {.forward = {values_of(test, "y"), values_of(test, "statistics")},
-          .backward = {values_of(test, "dx"),
-                       values_of(test, "dx2"),
+          .backward = {{values_of(test, "dx"), values_of(test, "dx2")},
                        {values_of(test, "dweight"), values_of(test, "dbias")}},
           // Most layers compute the same in training and in evaluation.
           .y_in_evaluation = values_of(test, test.contains("y_in_evaluation") ? "y_in_evaluation" : "y")};
@@ -233,9 +232,10 @@ TEST_P(Golden, TheLossIsThatOfPyTorch) {
     DeviceActivation logits(backend(), batch, {classes, 1, 1}, Layout::plain);
     const DeviceActivation gradient(backend(), batch, {classes, 1, 1}, Layout::plain);
     logits.set(uniform(test, Which::x, batch * classes, test["input_scale"]), batch);
-    backend().ends().softmax_cross_entropy({batch, classes, Layout::plain, test["smoothing"]},
-                                           {logits.data(), labels.data(), batch, gradient.data(),
-                                            1.0F / static_cast<float>(batch), results.data(), results.data() + 1});
+    LossArguments loss{{batch, classes, test["smoothing"]}, labels.data(),  gradient.data(),
+                       1.0F / static_cast<float>(batch),    results.data(), results.data() + 1};
+    const auto op = backend().ops().make_op(loss.spec, Layout::plain, Layout::plain, "");
+    op->forward({.inputs = {logits.data()}, .active = batch, .loss = &loss});
     const double sum = test["loss_sum"];
     EXPECT_NEAR(results.get()[0], sum, 1e-5 * sum);
     EXPECT_EQ(results.get()[1], test["correct"].get<double>());

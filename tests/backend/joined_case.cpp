@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 namespace ddp {
@@ -37,13 +38,15 @@ JoinedReference::JoinedReference(std::vector<OpSpec> specs, std::int64_t active)
 }
 
 Values JoinedReference::forward(const JoinedValues& values, bool training) {
-  Values between = values.x;
+  Values between = values.inputs.front();
   statistics_.clear();
   std::size_t p = 0;
   for (std::size_t i = 0; i < specs_.size(); ++i) {
     const bool norm = std::holds_alternative<BatchNormSpec>(specs_[i]);
-    inputs_[i] = {.x = between, .training = training};
-    if (inputs_of(specs_[i]) > 1) inputs_[i].x2 = values.x2;
+    inputs_[i] = {.inputs = {between}, .training = training};
+    if (i + 1 == specs_.size()) {
+      inputs_[i].inputs.insert(inputs_[i].inputs.end(), values.inputs.begin() + 1, values.inputs.end());
+    }
     inputs_[i].parameters.weight = values.parameters[p++];
     if (norm) {
       inputs_[i].parameters.bias = values.parameters[p++];
@@ -70,14 +73,14 @@ JoinedReference::Gradients JoinedReference::backward(const Values& dy) const {
     double size = size_of(gradient);
     const auto* conv = std::get_if<ConvSpec>(&specs_[i]);
     if (conv != nullptr && conv->groups == 1) {
-      const Values& x = inputs_[i].x;
+      const Values& x = inputs_[i].x();
       const double places = static_cast<double>(x.size()) / static_cast<double>(conv->input.channels);
       size *= std::max(1.0, size_of(x) / std::sqrt(places));
     }
     if (!g.parameters.bias.empty()) all.parameters.push_back({g.parameters.bias, size});
     all.parameters.push_back({g.parameters.weight, size});
-    if (i + 1 == specs_.size()) all.dx2 = g.dx2;
-    gradient = g.dx;
+    if (i + 1 == specs_.size()) all.further.assign(g.inputs.begin() + 1, g.inputs.end());
+    gradient = g.dx();
   }
   std::reverse(all.parameters.begin(), all.parameters.end());
   all.dx = {gradient, size_of(gradient)};
@@ -86,8 +89,17 @@ JoinedReference::Gradients JoinedReference::backward(const Values& dy) const {
 
 namespace {
 
-DeviceActivation activation_of(Backend& backend, const OpSpec& spec, const Shape& shape, Layout layout) {
-  return {backend, batch_of(spec), shape, layout};
+std::vector<DeviceActivation> inputs_of(Backend& backend, const std::vector<OpSpec>& specs, Layout layout) {
+  std::vector<DeviceActivation> all;
+  for (const Shape& shape : input_shapes(specs)) all.emplace_back(backend, batch_of(specs.front()), shape, layout);
+  return all;
+}
+
+template <class Argument>
+std::vector<Argument> arguments_of(const std::vector<DeviceActivation>& all) {
+  std::vector<Argument> arguments;
+  for (const DeviceActivation& each : all) arguments.emplace_back(each.data());
+  return arguments;
 }
 
 std::byte* bytes(const std::vector<DeviceArray<std::uint8_t>>& memory) {
@@ -100,12 +112,10 @@ JoinedDevice::JoinedDevice(Backend& backend, const std::vector<OpSpec>& specs, L
     : specs_(specs),
       op_(backend.ops().join(specs, layout)),
       active_(active),
-      x(activation_of(backend, specs.front(), input_of(specs.front()), layout)),
-      x2(activation_of(backend, specs.front(), output_of(specs.back()), layout)),
-      y(activation_of(backend, specs.front(), output_of(specs.back()), layout)),
-      dy(activation_of(backend, specs.front(), output_of(specs.back()), layout)),
-      dx(activation_of(backend, specs.front(), input_of(specs.front()), layout)),
-      dx2(activation_of(backend, specs.front(), output_of(specs.back()), layout)) {
+      x(inputs_of(backend, specs, layout)),
+      dx(inputs_of(backend, specs, layout)),
+      y(backend, batch_of(specs.front()), output_of(specs.back()), layout),
+      dy(backend, batch_of(specs.front()), output_of(specs.back()), layout) {
   std::vector<float> running;
   for (const OpSpec& spec : specs) {
     for (std::size_t p = 0; p < 3; ++p) {
@@ -119,16 +129,18 @@ JoinedDevice::JoinedDevice(Backend& backend, const std::vector<OpSpec>& specs, L
   statistics.emplace_back(backend, running);
   saved_.emplace_back(backend, std::vector<std::uint8_t>(op_->traits().saved_bytes, 0xFF));
   workspace_.emplace_back(backend, std::vector<std::uint8_t>(op_->traits().workspace_bytes, 0xFF));
-  x.set(random_values(active * input_of(specs.front()).elements()), active, 5);
-  x2.set(random_values(active * output_of(specs.back()).elements()), active, 5);
+  const std::vector<Shape> shapes = input_shapes(specs);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i].set(random_values(active * shapes[i].elements()), active, 5);
   y.fill(NAN);
-  dx.fill(NAN);
-  dx2.fill(NAN);
+  for (DeviceActivation& each : dx) each.fill(NAN);
 }
 
 void JoinedDevice::forward(bool training) {
-  ForwardArguments a{
-      .inputs = {x.data(), x2.data()}, .y = y.data(), .saved = bytes(saved_), .workspace = bytes(workspace_)};
+  const auto inputs = arguments_of<ConstActivations>(x);
+  ForwardArguments a{.inputs = ArgumentList<ConstActivations>(std::span<const ConstActivations>(inputs)),
+                     .y = y.data(),
+                     .saved = bytes(saved_),
+                     .workspace = bytes(workspace_)};
   a.active = active_;
   a.statistics = statistics.front().data();
   a.training = training;
@@ -138,8 +150,12 @@ void JoinedDevice::forward(bool training) {
 }
 
 void JoinedDevice::backward(bool add) {
-  BackwardArguments a{
-      .inputs = {x.data(), x2.data()}, .y = y.data(), .dy = dy.data(), .input_gradients = {dx.data(), dx2.data()}};
+  const auto inputs = arguments_of<ConstActivations>(x);
+  const auto input_gradients = arguments_of<Activations>(dx);
+  BackwardArguments a{.inputs = ArgumentList<ConstActivations>(std::span<const ConstActivations>(inputs)),
+                      .y = y.data(),
+                      .dy = dy.data(),
+                      .input_gradients = ArgumentList<Activations>(std::span<const Activations>(input_gradients))};
   a.add_to_dx = add;
   a.saved = bytes(saved_);
   a.workspace = bytes(workspace_);
@@ -152,7 +168,8 @@ void JoinedDevice::backward(bool add) {
 }
 
 JoinedValues JoinedDevice::values() const {
-  JoinedValues values{x.get(active_), x2.get(active_), {}, {}};
+  JoinedValues values;
+  for (const DeviceActivation& each : x) values.inputs.push_back(each.get(active_));
   for (const DeviceArray<float>& p : parameters) values.parameters.push_back(widened(p.get()));
   const std::vector<float> running = statistics.front().get();
   auto begin = running.begin();
@@ -169,11 +186,11 @@ void avoid_kinks(JoinedDevice& device, BatchNormSpec spec, std::int64_t active) 
   const JoinedValues values = device.values();
   reference::Inputs in{.parameters = {values.parameters[0], values.parameters[1]}, .statistics = values.statistics[0]};
   for (bool any = true; any;) {
-    in.x = device.x.get(active);
+    in.x() = device.x[0].get(active);
     const std::vector<bool> near = reference::near_kinks(OpSpec{spec}, in, 1e-4);
     any = std::find(near.begin(), near.end(), true) != near.end();
-    for (std::size_t i = 0; i < near.size(); ++i) in.x[i] = near[i] ? random_values(1).front() : in.x[i];
-    if (any) device.x.set(in.x, active, 5);
+    for (std::size_t i = 0; i < near.size(); ++i) in.x()[i] = near[i] ? random_values(1).front() : in.x()[i];
+    if (any) device.x[0].set(in.x(), active, 5);
   }
 }
 

@@ -19,8 +19,7 @@ std::string describe(const std::vector<OpSpec>& specs);
 
 // What a pass starts from.
 struct JoinedValues {
-  reference::Values x;
-  reference::Values x2;                       // of the last operator
+  std::vector<reference::Values> inputs;      // as input_shapes() has them
   std::vector<reference::Values> parameters;  // of all operators
   std::vector<reference::Values> statistics;  // of all that have such
 };
@@ -45,7 +44,7 @@ class JoinedReference {
   struct Gradients {
     std::vector<Gradient> parameters;
     Gradient dx;
-    reference::Values dx2;
+    std::vector<reference::Values> further;  // of the other inputs
   };
   Gradients backward(const reference::Values& dy) const;
 
@@ -78,7 +77,8 @@ class JoinedDevice {
   std::int64_t active_;
 
  public:
-  DeviceActivation x, x2, y, dy, dx, dx2;
+  std::vector<DeviceActivation> x, dx;  // of each input
+  DeviceActivation y, dy;
   std::vector<DeviceArray<float>> parameters, gradients, statistics;
 
  private:

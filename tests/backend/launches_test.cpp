@@ -11,7 +11,6 @@
 
 #include "backend/cuda/conv/conv.h"
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/ends/ends.h"
 #include "backend/cuda/pointwise/pointwise.h"
 #include "backend/cuda/update/update.h"
 #include "backend/device_values.h"
@@ -365,7 +364,7 @@ TEST(StandInLaunches, WeightsOfAllOperatorsAreConvertedAtOnce) {
 // The kernel that loads the images packs the weights too, up to as many as it takes.
 TEST(StandInLaunches, WeightsArePackedWhileImagesAreLoaded) {
   const Shape image{3, 5, 4};
-  const InputSpec input{4, image, image, Layout::nhwc, {1.0F, 0.5F, 2.0F}, {0.0F, 1.0F, 0.0F}};
+  const InputSpec input{4, image, image, {1.0F, 0.5F, 2.0F}, {0.0F, 1.0F, 0.0F}};
   for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp16}) {
     const auto backend = make_cuda_backend({.precision = precision});
     const Element element = backend->ops().traits().activation_element;
@@ -390,9 +389,12 @@ TEST(StandInLaunches, WeightsArePackedWhileImagesAreLoaded) {
       backend->math().convert_weights(to_apart, PackingDirection::pack);
       DeviceActivation alone(*backend, 4, image, Layout::nhwc);
       DeviceActivation x(*backend, 4, image, Layout::nhwc);
-      backend->ends().load_input(input, {.pixels = pixels.data(), .count = 3, .x = alone.data()});
+      const auto op = backend->ops().make_op(input, Layout::nhwc, Layout::nhwc, "");
+      InputArguments images{.pixels = pixels.data()};
+      op->forward({.y = alone.data(), .active = 3, .images = &images});
       const std::size_t before = testing::enqueued("kernel");
-      backend->ends().load_input(input, {.pixels = pixels.data(), .count = 3, .x = x.data(), .weights = to_beside});
+      images.weights = to_beside;
+      op->forward({.y = x.data(), .active = 3, .images = &images});
       EXPECT_EQ(testing::enqueued("kernel") - before, count > cuda::kPackedAtOnce ? 3U : 1U);
       EXPECT_EQ(x.stored(), alone.stored());
       for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(beside[i].get(), apart[i].get()) << i << " of " << count;

@@ -61,7 +61,7 @@ void check_floats(const OpSpec& spec, Layout layout, Precision precision) {
   const auto backend = make_cuda_backend({.precision = precision});
   const auto op = backend->ops().make_op(spec, layout, layout, cuda::kMmaKernels);
   const reference::Inputs in{
-      .x = random_values(batch_of(spec) * input_of(spec).elements()),
+      .inputs = {random_values(batch_of(spec) * input_of(spec).elements())},
       .parameters = {random_values(parameter_elements(spec, 0)), random_values(parameter_elements(spec, 1)), {}}};
   const reference::Values dy = random_gradient(spec, in);
   const Expected expected{reference::forward(spec, in), reference::backward(spec, in, dy),

@@ -98,11 +98,13 @@ void check_bottleneck(Backend& backend, const Bottleneck& b, std::int64_t active
   device.dy.set(expected.without_kinks(random, 0.1), active);
   const JoinedReference::Gradients wanted = expected.backward(device.dy.get(active));
   device.backward();
-  expect_near(device.dx.get(active), wanted.dx.values, kTolerance * wanted.dx.size, what + ": dx");
-  EXPECT_TRUE(device.dx.zero_from(active)) << what;
+  expect_near(device.dx[0].get(active), wanted.dx.values, kTolerance * wanted.dx.size, what + ": dx");
+  EXPECT_TRUE(device.dx[0].zero_from(active)) << what;
   if (b.after.add) {
-    expect_near(device.dx2.get(active), wanted.dx2, kTolerance * size_of(wanted.dx2), what + ": dx2");
-    EXPECT_TRUE(device.dx2.zero_from(active)) << what;
+    const Values& added = wanted.further.at(0);
+    expect_near(device.dx.at(1).get(active), added, kTolerance * size_of(added),
+                what + ": the gradient of what is added");
+    EXPECT_TRUE(device.dx[1].zero_from(active)) << what;
   }
   for (std::size_t p = 0; p < device.gradients.size(); ++p) {
     const JoinedReference::Gradient& gradient = wanted.parameters[p];
@@ -113,7 +115,7 @@ void check_bottleneck(Backend& backend, const Bottleneck& b, std::int64_t active
     device.backward(/*add=*/true);
     Values twice = wanted.dx.values;
     for (double& value : twice) value *= 2;
-    expect_near(device.dx.get(active), twice, kTolerance * 2 * wanted.dx.size, what + ": dx, added");
+    expect_near(device.dx[0].get(active), twice, kTolerance * 2 * wanted.dx.size, what + ": dx, added");
   }
 
   const Values evaluated = expected.forward(moved, false);
@@ -160,7 +162,7 @@ TEST_F(NormConv1x1, WithoutSamplesGradientsAreZero) {
     device.forward(true);
     device.backward();
     EXPECT_TRUE(device.y.zero_from(0));
-    EXPECT_TRUE(device.dx.zero_from(0));
+    EXPECT_TRUE(device.dx[0].zero_from(0));
     EXPECT_EQ(device.values().statistics, before.statistics);
     for (const DeviceArray<float>& gradient : device.gradients) {
       for (const float value : gradient.get()) EXPECT_EQ(value, 0.0F);

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "backend/device_values.h"
@@ -81,14 +84,14 @@ void move_channels(const BatchNormSpec& s, Values& x) {
 // Random inputs for `spec`.
 Inputs inputs_for(const OpSpec& spec, bool has_bf16) {
   const std::int64_t count = batch_of(spec) * input_of(spec).elements();
-  Inputs in{.x = exact_values(count, most_sixteenths(spec)),
+  Inputs in{.inputs = {exact_values(count, most_sixteenths(spec))},
             .parameters = {exact_values(parameter_elements(spec, 0)), exact_biases(parameter_elements(spec, 1)),
                            exact_biases(parameter_elements(spec, 2))}};
-  if (inputs_of(spec) == 2) {
-    in.x2 = exact_values(batch_of(spec) * input_of(spec, 1).elements(), most_sixteenths(spec));
+  for (std::size_t which = 1; std::cmp_less(which, inputs_of(spec)); ++which) {
+    in.inputs.push_back(exact_values(batch_of(spec) * input_of(spec, which).elements(), most_sixteenths(spec)));
   }
   if (const auto* norm = std::get_if<BatchNormSpec>(&spec)) {
-    if (!has_bf16) move_channels(*norm, in.x);
+    if (!has_bf16) move_channels(*norm, in.x());
     in.statistics = random_values(norm->shape.channels);
     for (std::int64_t c = 0; c < norm->shape.channels; ++c) {
       in.statistics.push_back(static_cast<double>(random_between(1, 32)) / 16);
@@ -244,7 +247,7 @@ namespace {
 // The largest factor by which an operator amplifies its values and gradients, and therefore rounding errors.
 double steepness(const OpSpec& spec, const Inputs& in) {
   if (const auto* within = std::get_if<SampleNormSpec>(&spec)) {
-    return std::max(1.0, reference::largest_factor(*within, in.x));
+    return std::max(1.0, reference::largest_factor(*within, in.x()));
   }
   const auto* norm = std::get_if<BatchNormSpec>(&spec);
   if (norm == nullptr || batch_of(spec) == 0) return 1;
@@ -268,11 +271,9 @@ class Run {
  public:
   Run(const OpCheck& check, const Inputs& in)
       : check_(check),
-        x(check.backend, batch(), input_of(check.spec), check.x_layout),
-        x2(check.backend, second() ? batch() : 0, input_of(check.spec, 1), check.x_layout),
+        x(activations()),
         y(check.backend, batch(), output_of(check.spec), check.y_layout),
-        dx(check.backend, batch(), input_of(check.spec), check.x_layout),
-        dx2(check.backend, second() ? batch() : 0, input_of(check.spec, 1), check.x_layout),
+        dx(activations()),
         dy(check.backend, batch(), output_of(check.spec), check.y_layout),
         values(check.backend, in.parameters),
         gradients(check.backend, {Values(in.parameters.weight.size()), Values(in.parameters.bias.size()),
@@ -281,25 +282,23 @@ class Run {
         keys_(check.backend, in.keys),
         saved_(check.backend, check.op.traits().saved_bytes) {
     set_inputs(in);
-    dx.fill(kGarbage);
-    dx2.fill(kGarbage);
+    for (DeviceActivation& each : dx) each.fill(kGarbage);
   }
 
   // Padding samples hold a finite value.
   void set_inputs(const Inputs& in) {
-    x.set(in.x, check_.active, kGarbage);
-    if (second()) x2.set(in.x2, check_.active, kGarbage);
+    for (std::size_t which = 0; which < x.size(); ++which) x[which].set(in.inputs[which], check_.active, kGarbage);
   }
   // Returns true if result memory is as it was before the operator ran.
   static bool untouched(const DeviceActivation& result) {
     const std::vector<float> values = result.stored();
     return std::all_of(values.begin(), values.end(), [](float value) { return value == kGarbage; });
   }
-  bool second() const { return inputs_of(check_.spec) == 2; }
 
   void forward(bool training, Activations result) {
     const Garbage workspace(check_.backend, check_.op.traits().workspace_bytes);
-    check_.op.forward({.inputs = inputs(),
+    const std::vector<ConstActivations> all = inputs();
+    check_.op.forward({.inputs = ArgumentList<ConstActivations>(std::span<const ConstActivations>(all)),
                        .y = result,
                        .parameters = parameters(),
                        .saved = saved_.data(),
@@ -313,13 +312,17 @@ class Run {
   // Tensors that the operator claims not to read hold garbage.
   void backward(Activations gradient, bool add = false) {
     const Garbage workspace(check_.backend, check_.op.traits().workspace_bytes);
-    if (!check_.op.traits().reads_input(0)) x.fill(kGarbage);
+    for (std::size_t which = 0; which < x.size(); ++which) {
+      if (!check_.op.traits().reads_input(which)) x[which].fill(kGarbage);
+    }
     if (!check_.op.traits().backward_reads_y) y.fill(kGarbage);
-    if (!check_.op.traits().reads_input(1)) x2.fill(kGarbage);
-    check_.op.backward({.inputs = inputs(),
+    std::vector<Activations> results = {gradient};
+    for (std::size_t which = 1; which < dx.size(); ++which) results.push_back(dx[which].data());
+    const std::vector<ConstActivations> all = inputs();
+    check_.op.backward({.inputs = ArgumentList<ConstActivations>(std::span<const ConstActivations>(all)),
                         .y = y.data(),
                         .dy = dy.data(),
-                        .input_gradients = {gradient, second() ? dx2.data() : nullptr},
+                        .input_gradients = ArgumentList<Activations>(std::span<const Activations>(results)),
                         .parameters = parameters(),
                         .parameter_gradients = {gradients.at(0), gradients.at(1), gradients.at(2)},
                         .saved = saved_.data(),
@@ -333,13 +336,28 @@ class Run {
   static constexpr float kGarbage = 3.5;
 
   std::int64_t batch() const { return batch_of(check_.spec); }
-  ArgumentList<ConstActivations> inputs() const { return {x.data(), second() ? x2.data() : nullptr}; }
+  // One for each input.
+  std::vector<DeviceActivation> activations() const {
+    std::vector<DeviceActivation> all;
+    for (std::size_t which = 0; std::cmp_less(which, inputs_of(check_.spec)); ++which) {
+      all.emplace_back(check_.backend, batch(), input_of(check_.spec, which), check_.x_layout);
+    }
+    return all;
+  }
+  std::vector<ConstActivations> inputs() const {
+    std::vector<ConstActivations> all;
+    for (const DeviceActivation& each : x) all.emplace_back(each.data());
+    return all;
+  }
   ArgumentList<const float*> parameters() const { return {values.at(0), values.at(1), values.at(2)}; }
 
   const OpCheck& check_;
 
  public:
-  DeviceActivation x, x2, y, dx, dx2, dy;
+  std::vector<DeviceActivation> x;
+  DeviceActivation y;
+  std::vector<DeviceActivation> dx;
+  DeviceActivation dy;
   FlatParameters values, gradients;
   DeviceArray<float> statistics;
 
@@ -357,10 +375,17 @@ class Comparison {
     expect_close(actual, wanted, check_.tolerance * steepness_, check_.what + " " + of, terms);
   }
   // An input gradient must be zero for padding samples.
-  void gradient(const DeviceActivation& actual, const Values& wanted, const char* of) const {
+  void gradient(const DeviceActivation& actual, const Values& wanted, const std::string& of) const {
     if (testing::Test::HasFatalFailure()) return;
     expect_close(actual.get(check_.active), wanted, check_.tolerance * steepness_, check_.what + " " + of);
     EXPECT_TRUE(actual.zero_from(check_.active)) << check_.what << " " << of << " beyond the active samples";
+  }
+  // Those of all inputs.
+  void gradients(const std::vector<DeviceActivation>& actual, const std::vector<Values>& wanted,
+                 std::string_view how) const {
+    for (std::size_t which = 0; which < actual.size(); ++which) {
+      gradient(actual[which], wanted.at(which), fmt::format("the gradient of input {} {}", which, how));
+    }
   }
 
  private:
@@ -373,27 +398,26 @@ void check_in_place(const OpCheck& check, Run& run, const Inputs& in, const refe
                     const reference::Gradients& gradients, const Comparison& compare) {
   if (!check.op.traits().in_place) return;
   run.set_inputs(in);
-  run.forward(true, run.x.data());
+  run.forward(true, run.x[0].data());
   // The result has the shape and layout of y, although it is stored in x.
-  run.y.set_stored(run.x.stored());
+  run.y.set_stored(run.x[0].stored());
   compare.close(run.y.get(check.active), wanted.y, "y in place");
   run.backward(run.dy.data());
-  run.dx.set_stored(run.dy.stored());
-  compare.gradient(run.dx, gradients.dx, "dx in place");
-  if (run.second()) compare.gradient(run.dx2, gradients.dx2, "dx2 beside it");
+  run.dx[0].set_stored(run.dy.stored());
+  compare.gradients(run.dx, gradients.inputs, "in place");
 }
 
 // An operator that can add its input gradient to another one must do so.
 void check_adding(const OpCheck& check, Run& run, const Inputs& in, const reference::Gradients& gradients,
                   const Comparison& compare) {
   if (!check.op.traits().adds_to_dx || testing::Test::HasFatalFailure()) return;
-  Values earlier = exact_values(static_cast<std::int64_t>(gradients.dx.size()));
+  Values earlier = exact_values(static_cast<std::int64_t>(gradients.dx().size()));
   run.set_inputs(in);
   run.forward(true, run.y.data());
-  run.dx.set(earlier, check.active);
-  run.backward(run.dx.data(), true);
-  for (std::size_t i = 0; i < earlier.size(); ++i) earlier[i] += gradients.dx[i];
-  compare.gradient(run.dx, earlier, "dx added to a gradient");
+  run.dx[0].set(earlier, check.active);
+  run.backward(run.dx[0].data(), true);
+  for (std::size_t i = 0; i < earlier.size(); ++i) earlier[i] += gradients.dx()[i];
+  compare.gradient(run.dx[0], earlier, "dx added to a gradient");
 }
 
 // The operator for the active samples only.
@@ -421,13 +445,12 @@ void check_op(const OpCheck& check, const Inputs& in, const Values& dy, const Ex
                 Values(wanted.statistics.begin(), wanted.statistics.begin() + half), "running means");
   compare.close(Values(statistics.begin() + half, statistics.end()),
                 Values(wanted.statistics.begin() + half, wanted.statistics.end()), "running variances");
-  run.backward(run.dx.data());
+  run.backward(run.dx[0].data());
   if (has_input_gradient(part)) {
-    compare.gradient(run.dx, gradients.dx, "dx");
+    compare.gradients(run.dx, gradients.inputs, "");
   } else {
-    EXPECT_TRUE(Run::untouched(run.dx)) << check.what << " wrote dx, which it does not have";
+    EXPECT_TRUE(Run::untouched(run.dx[0])) << check.what << " wrote dx, which it does not have";
   }
-  if (run.second()) compare.gradient(run.dx2, gradients.dx2, "dx2");
   const Parameters computed = run.gradients.get();
   const std::int64_t terms = check.active * out.height * out.width;
   compare.close(computed.weight, gradients.parameters.weight, "dw", terms);

@@ -70,9 +70,14 @@ void check_loss(const LossProblem& problem, Precision precision) {
   const auto bytes = [](const DeviceArray<std::uint8_t>& memory) {
     return static_cast<std::byte*>(static_cast<void*>(memory.data()));
   };
-  LossCall loss{{s.batch, s.outputs, Layout::plain, problem.smoothing},
-                {y.data(), first.data(), problem.active, gradient.data(), 0.25F, results.data(), results.data() + 1,
-                 problem.mixed ? second.data() : nullptr, problem.mixed ? weight_of_first.data() : nullptr}};
+  LossArguments loss{{s.batch, s.outputs, problem.smoothing},
+                     first.data(),
+                     gradient.data(),
+                     0.25F,
+                     results.data(),
+                     results.data() + 1,
+                     problem.mixed ? second.data() : nullptr,
+                     problem.mixed ? weight_of_first.data() : nullptr};
   ForwardArguments a{.inputs = {x.data()}, .y = y.data(), .parameters = {weights.data(), bias.data()}};
   a.saved = bytes(saved);
   a.workspace = bytes(workspace);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 #include "backend/arithmetic.h"
 #include "backend/reference_kinds.h"
@@ -68,7 +69,7 @@ Values divisors(const PoolSpec& s) {
 
 // 0 for dropped elements, otherwise the scale factor.
 Values dropout_factors(const DropoutSpec& s, const Inputs& in) {
-  Values factors(in.x.size(), 1.0);
+  Values factors(in.x().size(), 1.0);
   if (!in.training) return factors;
   const auto elements = at(s.shape.elements());
   for (std::size_t i = 0; i < factors.size(); ++i) {
@@ -99,19 +100,18 @@ std::size_t prelu_weight(const PreluSpec& s, std::size_t i) {
 
 // 1 for positive values, otherwise the weight.
 Values prelu_factors(const PreluSpec& s, const Inputs& in) {
-  Values factors(in.x.size(), 1.0);
+  Values factors(in.x().size(), 1.0);
   for (std::size_t i = 0; i < factors.size(); ++i) {
-    if (in.x[i] <= 0) factors[i] = in.parameters.weight[prelu_weight(s, i)];
+    if (in.x()[i] <= 0) factors[i] = in.parameters.weight[prelu_weight(s, i)];
   }
   return factors;
 }
 
 Gradients prelu_backward(const PreluSpec& s, const Inputs& in, const Values& dy) {
-  Gradients g;
-  g.dx = product(dy, prelu_factors(s, in));
+  Gradients g{.inputs = {product(dy, prelu_factors(s, in))}};
   g.parameters.weight.assign(in.parameters.weight.size(), 0.0);
-  for (std::size_t i = 0; i < in.x.size(); ++i) {
-    if (in.x[i] <= 0) g.parameters.weight[prelu_weight(s, i)] += dy[i] * in.x[i];
+  for (std::size_t i = 0; i < in.x().size(); ++i) {
+    if (in.x()[i] <= 0) g.parameters.weight[prelu_weight(s, i)] += dy[i] * in.x()[i];
   }
   return g;
 }
@@ -122,7 +122,7 @@ Values multiply(const LinearSpec& s, const Inputs& in) {
     for (std::int64_t o = 0; o < s.outputs; ++o) {
       double total = s.bias ? in.parameters.bias[at(o)] : 0;
       for (std::int64_t i = 0; i < s.inputs; ++i) {
-        total += in.parameters.weight[at(o * s.inputs + i)] * in.x[at(n * s.inputs + i)];
+        total += in.parameters.weight[at(o * s.inputs + i)] * in.x()[at(n * s.inputs + i)];
       }
       y[at(n * s.outputs + o)] = total;
     }
@@ -133,7 +133,7 @@ Values multiply(const LinearSpec& s, const Inputs& in) {
 Gradients multiply_backward(const LinearSpec& s, const Inputs& in, const Values& dy) {
   const Values dpre = s.relu ? activate_backward(Activation::relu, multiply(s, in), dy) : dy;
   Gradients g;
-  g.dx.assign(in.x.size(), 0.0);
+  g.dx().assign(in.x().size(), 0.0);
   g.parameters.weight.assign(at(s.inputs * s.outputs), 0.0);
   g.parameters.bias.assign(at(s.bias ? s.outputs : 0), 0.0);
   for (std::int64_t n = 0; n < s.batch; ++n) {
@@ -141,8 +141,8 @@ Gradients multiply_backward(const LinearSpec& s, const Inputs& in, const Values&
       const double d = dpre[at(n * s.outputs + o)];
       if (s.bias) g.parameters.bias[at(o)] += d;
       for (std::int64_t i = 0; i < s.inputs; ++i) {
-        g.dx[at(n * s.inputs + i)] += d * in.parameters.weight[at(o * s.inputs + i)];
-        g.parameters.weight[at(o * s.inputs + i)] += d * in.x[at(n * s.inputs + i)];
+        g.dx()[at(n * s.inputs + i)] += d * in.parameters.weight[at(o * s.inputs + i)];
+        g.parameters.weight[at(o * s.inputs + i)] += d * in.x()[at(n * s.inputs + i)];
       }
     }
   }
@@ -285,23 +285,23 @@ std::vector<std::size_t> factor_places(const ProductSpec& s) {
 }
 
 Values multiply(const ProductSpec& s, const Inputs& in) {
-  Values y = in.x;
+  Values y = in.x();
   const std::vector<std::size_t> places = factor_places(s);
-  for (std::size_t i = 0; i < y.size(); ++i) y[i] *= in.x2[places[i]];
+  for (std::size_t i = 0; i < y.size(); ++i) y[i] *= in.inputs[1][places[i]];
   return y;
 }
 
 Gradients multiply_backward(const ProductSpec& s, const Inputs& in, const Values& dy) {
-  Gradients g{.dx = dy, .dx2 = Values(in.x2.size()), .parameters = {}};
+  Gradients g{.inputs = {dy, Values(in.inputs[1].size())}};
   const std::vector<std::size_t> places = factor_places(s);
   for (std::size_t i = 0; i < dy.size(); ++i) {
-    g.dx[i] *= in.x2[places[i]];
-    g.dx2[places[i]] += dy[i] * in.x[i];
+    g.dx()[i] *= in.inputs[1][places[i]];
+    g.inputs[1][places[i]] += dy[i] * in.x()[i];
   }
   return g;
 }
 
-// For each element of the output, the index of its source among the elements of x, followed by those of x2.
+// For each element of the output, the index of its source among the elements of x, followed by those of further inputs.
 std::vector<std::size_t> sources(const ConcatSpec& s) {
   std::vector<std::size_t> places;
   const std::int64_t second = s.further_input(1).elements();
@@ -328,8 +328,8 @@ std::vector<std::size_t> sources(const ChannelSelectSpec& s) {
 
 template <class Spec>
 Values copy(const Spec& s, const Inputs& in) {
-  Values all = in.x;
-  all.insert(all.end(), in.x2.begin(), in.x2.end());
+  Values all;
+  for (const Values& input : in.inputs) all.insert(all.end(), input.begin(), input.end());
   Values y;
   for (const std::size_t place : sources(s)) y.push_back(all[place]);
   return y;
@@ -337,12 +337,22 @@ Values copy(const Spec& s, const Inputs& in) {
 
 template <class Spec>
 Gradients copy_backward(const Spec& s, const Inputs& in, const Values& dy) {
-  Values all(in.x.size() + in.x2.size());
+  std::size_t elements = 0;
+  for (const Values& input : in.inputs) elements += input.size();
+  Values all(elements);
   const std::vector<std::size_t> places = sources(s);
   for (std::size_t i = 0; i < dy.size(); ++i) all[places[i]] += dy[i];
-  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(in.x.size());
-  return {Values(all.begin(), middle), Values(middle, all.end()), {}};
+  Gradients g{.inputs = in.inputs};
+  auto from = all.begin();
+  for (Values& input : g.inputs) {
+    input.assign(from, from + std::ssize(input));
+    from += std::ssize(input);
+  }
+  return g;
 }
+
+// They read pixels and labels: ends_test.cpp has their definitions.
+[[noreturn]] void refuse_end() { throw std::logic_error("the reference has no input and no loss"); }
 
 Outputs forward(const OpSpec& spec, const Inputs& in) {
   return std::visit(Overloaded{[&](const ConvSpec& s) -> Outputs {
@@ -352,23 +362,23 @@ Outputs forward(const OpSpec& spec, const Inputs& in) {
                                  return {convolve(s, in), {}};
                                },
                                [&](const PadSpec& s) -> Outputs {
-                                 return {pad(s, in.x), {}};
+                                 return {pad(s, in.x()), {}};
                                },
                                [&](const LinearSpec& s) -> Outputs {
                                  const Values y = multiply(s, in);
                                  return {s.relu ? activate(Activation::relu, y) : y, {}};
                                },
                                [&](const ActivationSpec& s) -> Outputs {
-                                 return {activate(s.activation, in.x), {}};
+                                 return {activate(s.activation, in.x()), {}};
                                },
                                [&](const GeluSpec& s) -> Outputs {
-                                 return {gelu(s, in.x), {}};
+                                 return {gelu(s, in.x()), {}};
                                },
                                [&](const SoftmaxSpec& s) -> Outputs {
-                                 return {softmax(s, in.x), {}};
+                                 return {softmax(s, in.x()), {}};
                                },
                                [&](const PointwiseSpec& s) -> Outputs {
-                                 return {apply(s, in.x), {}};
+                                 return {apply(s, in.x()), {}};
                                },
                                [&](const ProductSpec& s) -> Outputs {
                                  return {multiply(s, in), {}};
@@ -377,33 +387,34 @@ Outputs forward(const OpSpec& spec, const Inputs& in) {
                                  return {copy(s, in), {}};
                                },
                                [&](const PoolSpec& s) -> Outputs {
-                                 return {pool(s, in.x), {}};
+                                 return {pool(s, in.x()), {}};
                                },
                                [&](const BatchNormSpec& s) -> Outputs { return normalise(s, in); },
                                [&](const PreluSpec& s) -> Outputs {
-                                 return {product(in.x, prelu_factors(s, in)), {}};
+                                 return {product(in.x(), prelu_factors(s, in)), {}};
                                },
                                [&](const SampleNormSpec& s) -> Outputs {
                                  return {normalise(s, in), {}};
                                },
                                [&](const AddSpec& s) -> Outputs {
-                                 return {activate(s.activation, sum(in.x, in.x2)), {}};
+                                 return {activate(s.activation, sum(in.x(), in.inputs[1])), {}};
                                },
                                [&](const LrnSpec& s) -> Outputs {
-                                 return {respond(s, in.x), {}};
+                                 return {respond(s, in.x()), {}};
                                },
                                [&](const DropoutSpec& s) -> Outputs {
-                                 return {product(in.x, dropout_factors(s, in)), {}};
+                                 return {product(in.x(), dropout_factors(s, in)), {}};
                                },
                                [&](const ReorderSpec& /*s*/) -> Outputs {
-                                 return {in.x, {}};
+                                 return {in.x(), {}};
                                },
                                [&](const ChannelsLastSpec& s) -> Outputs {
                                  const std::vector<std::size_t> places = channels_last_places(s);
-                                 Values y(in.x.size());
-                                 for (std::size_t i = 0; i < y.size(); ++i) y[places[i]] = in.x[i];
+                                 Values y(in.x().size());
+                                 for (std::size_t i = 0; i < y.size(); ++i) y[places[i]] = in.x()[i];
                                  return {y, {}};
-                               }},
+                               },
+                               [](const OneOf<InputSpec, LossSpec> auto& /*s*/) -> Outputs { refuse_end(); }},
                     spec);
 }
 
@@ -411,49 +422,34 @@ Gradients backward(const OpSpec& spec, const Inputs& in, const Values& dy) {
   return std::visit(
       Overloaded{
           [&](const OneOf<ConvSpec, ConvTransposeSpec> auto& s) -> Gradients { return convolve_backward(s, in, dy); },
-          [&](const PadSpec& s) -> Gradients {
-            return {pad_backward(s, dy), {}, {}};
-          },
+          [&](const PadSpec& s) -> Gradients { return {.inputs = {pad_backward(s, dy)}}; },
           [&](const LinearSpec& s) -> Gradients { return multiply_backward(s, in, dy); },
           [&](const ActivationSpec& s) -> Gradients {
-            return {activate_backward(s.activation, in.x, dy), {}, {}};
+            return {.inputs = {activate_backward(s.activation, in.x(), dy)}};
           },
-          [&](const GeluSpec& s) -> Gradients {
-            return {gelu_backward(s, in.x, dy), {}, {}};
-          },
-          [&](const SoftmaxSpec& s) -> Gradients {
-            return {softmax_backward(s, in.x, dy), {}, {}};
-          },
-          [&](const PointwiseSpec& s) -> Gradients {
-            return {apply_backward(s, in.x, dy), {}, {}};
-          },
+          [&](const GeluSpec& s) -> Gradients { return {.inputs = {gelu_backward(s, in.x(), dy)}}; },
+          [&](const SoftmaxSpec& s) -> Gradients { return {.inputs = {softmax_backward(s, in.x(), dy)}}; },
+          [&](const PointwiseSpec& s) -> Gradients { return {.inputs = {apply_backward(s, in.x(), dy)}}; },
           [&](const ProductSpec& s) -> Gradients { return multiply_backward(s, in, dy); },
           [&](const OneOf<ConcatSpec, ChannelSelectSpec> auto& s) -> Gradients { return copy_backward(s, in, dy); },
-          [&](const PoolSpec& s) -> Gradients {
-            return {pool_backward(s, in.x, dy), {}, {}};
-          },
+          [&](const PoolSpec& s) -> Gradients { return {.inputs = {pool_backward(s, in.x(), dy)}}; },
           [&](const BatchNormSpec& s) -> Gradients { return normalise_backward(s, in, dy); },
           [&](const PreluSpec& s) -> Gradients { return prelu_backward(s, in, dy); },
           [&](const SampleNormSpec& s) -> Gradients { return normalise_backward(s, in, dy); },
           [&](const AddSpec& s) -> Gradients {
-            const Values dx = activate_backward(s.activation, sum(in.x, in.x2), dy);
-            return {dx, dx, {}};
+            const Values dx = activate_backward(s.activation, sum(in.x(), in.inputs[1]), dy);
+            return {.inputs = {dx, dx}};
           },
-          [&](const LrnSpec& s) -> Gradients {
-            return {respond_backward(s, in.x, dy), {}, {}};
-          },
-          [&](const DropoutSpec& s) -> Gradients {
-            return {product(dy, dropout_factors(s, in)), {}, {}};
-          },
-          [&](const ReorderSpec& /*s*/) -> Gradients {
-            return {dy, {}, {}};
-          },
+          [&](const LrnSpec& s) -> Gradients { return {.inputs = {respond_backward(s, in.x(), dy)}}; },
+          [&](const DropoutSpec& s) -> Gradients { return {.inputs = {product(dy, dropout_factors(s, in))}}; },
+          [&](const ReorderSpec& /*s*/) -> Gradients { return {.inputs = {dy}}; },
           [&](const ChannelsLastSpec& s) -> Gradients {
             const std::vector<std::size_t> places = channels_last_places(s);
             Values dx(dy.size());
             for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = dy[places[i]];
-            return {dx, {}, {}};
-          }},
+            return {.inputs = {dx}};
+          },
+          [](const OneOf<InputSpec, LossSpec> auto& /*s*/) -> Gradients { refuse_end(); }},
       spec);
 }
 

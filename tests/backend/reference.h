@@ -1,7 +1,7 @@
 // Every operator in scalar double precision, straight from its definition: the reference for the backends. Activations
 // are plain [N][C][H][W] vectors of double.
 //
-//   reference::Inputs in{.x = x, .parameters = {weight, bias}};
+//   reference::Inputs in{.inputs = {x}, .parameters = {weight, bias}};
 //   reference::Outputs out = reference::forward(spec, in);
 //   reference::Gradients gradients = reference::backward(spec, in, dy);
 #pragma once
@@ -22,12 +22,14 @@ struct Parameters {
 };
 
 struct Inputs {
-  Values x{};
-  Values x2{};  // the second input of a sum
+  std::vector<Values> inputs = std::vector<Values>(1);
   Parameters parameters{};
   Values statistics{};  // running means, then variances
   std::vector<std::uint64_t> keys{};
   bool training = true;
+
+  Values& x() { return inputs.front(); }
+  const Values& x() const { return inputs.front(); }
 };
 
 struct Outputs {
@@ -37,9 +39,11 @@ struct Outputs {
 Outputs forward(const OpSpec& spec, const Inputs& in);
 
 struct Gradients {
-  Values dx;
-  Values dx2;
-  Parameters parameters;
+  std::vector<Values> inputs = std::vector<Values>(1);
+  Parameters parameters{};
+
+  Values& dx() { return inputs.front(); }
+  const Values& dx() const { return inputs.front(); }
 };
 // Returns the gradients of sum(dy * y) in training, from their definitions.
 Gradients backward(const OpSpec& spec, const Inputs& in, const Values& dy);

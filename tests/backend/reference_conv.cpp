@@ -64,7 +64,7 @@ Values products(const ConvSpec& s, const Inputs& in) {
     for (std::size_t i = 0; i < y.size(); ++i)
       y[i] = in.parameters.bias[i / at(out.height * out.width) % at(out.channels)];
   }
-  each_product(s, [&](std::size_t w, std::size_t x, std::size_t o) { y[o] += in.parameters.weight[w] * in.x[x]; });
+  each_product(s, [&](std::size_t w, std::size_t x, std::size_t o) { y[o] += in.parameters.weight[w] * in.x()[x]; });
   return y;
 }
 
@@ -86,12 +86,12 @@ Gradients convolve_backward(const ConvSpec& s, const Inputs& in, const Values& d
     dpre = activate_backward(Activation::relu, pre, dpre);
   }
   Gradients g;
-  g.dx.assign(in.x.size(), 0.0);
+  g.dx().assign(in.x().size(), 0.0);
   g.parameters.weight.assign(at(s.weights()), 0.0);
   g.parameters.bias.assign(at(s.bias ? s.output_channels : 0), 0.0);
   each_product(s, [&](std::size_t w, std::size_t x, std::size_t o) {
-    g.dx[x] += in.parameters.weight[w] * dpre[o];
-    g.parameters.weight[w] += in.x[x] * dpre[o];
+    g.dx()[x] += in.parameters.weight[w] * dpre[o];
+    g.parameters.weight[w] += in.x()[x] * dpre[o];
   });
   const Shape out = s.convolved();
   for (std::size_t i = 0; s.bias && i < dpre.size(); ++i) {
@@ -107,18 +107,18 @@ Values convolve(const ConvTransposeSpec& s, const Inputs& in) {
   for (std::size_t i = 0; s.bias && i < y.size(); ++i) {
     y[i] = in.parameters.bias[i / at(out.height * out.width) % at(out.channels)];
   }
-  each_spread(s, [&](std::size_t w, std::size_t x, std::size_t o) { y[o] += in.parameters.weight[w] * in.x[x]; });
+  each_spread(s, [&](std::size_t w, std::size_t x, std::size_t o) { y[o] += in.parameters.weight[w] * in.x()[x]; });
   return y;
 }
 
 Gradients convolve_backward(const ConvTransposeSpec& s, const Inputs& in, const Values& dy) {
   Gradients g;
-  g.dx.assign(in.x.size(), 0.0);
+  g.dx().assign(in.x().size(), 0.0);
   g.parameters.weight.assign(in.parameters.weight.size(), 0.0);
   g.parameters.bias.assign(at(s.bias ? s.output_channels : 0), 0.0);
   each_spread(s, [&](std::size_t w, std::size_t x, std::size_t o) {
-    g.dx[x] += in.parameters.weight[w] * dy[o];
-    g.parameters.weight[w] += in.x[x] * dy[o];
+    g.dx()[x] += in.parameters.weight[w] * dy[o];
+    g.parameters.weight[w] += in.x()[x] * dy[o];
   });
   const Shape out = s.output();
   for (std::size_t i = 0; s.bias && i < dy.size(); ++i) {

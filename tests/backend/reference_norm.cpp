@@ -36,8 +36,8 @@ Channel statistics_of(const BatchNormSpec& s, const Inputs& in, std::int64_t cha
     return c;
   }
   double squares = 0;
-  each_element(s, channel, [&](std::size_t i) { c.mean += in.x[i] / count; });
-  each_element(s, channel, [&](std::size_t i) { squares += (in.x[i] - c.mean) * (in.x[i] - c.mean); });
+  each_element(s, channel, [&](std::size_t i) { c.mean += in.x()[i] / count; });
+  each_element(s, channel, [&](std::size_t i) { squares += (in.x()[i] - c.mean) * (in.x()[i] - c.mean); });
   c.inverse = 1 / std::sqrt(squares / count + epsilon);
   c.running_mean += momentum * (c.mean - c.running_mean);
   c.running_variance += momentum * (squares / std::max(1.0, count - 1) - c.running_variance);
@@ -47,19 +47,19 @@ Channel statistics_of(const BatchNormSpec& s, const Inputs& in, std::int64_t cha
 // Adds the input bias, if there is one, to x.
 Inputs biased(const BatchNormSpec& s, Inputs in) {
   for (std::int64_t channel = 0; s.input_bias && channel < s.shape.channels; ++channel) {
-    each_element(s, channel, [&](std::size_t i) { in.x[i] += in.parameters.input_bias[at(channel)]; });
+    each_element(s, channel, [&](std::size_t i) { in.x()[i] += in.parameters.input_bias[at(channel)]; });
   }
   return in;
 }
 
 // The result before the activation.
 Values normalised(const BatchNormSpec& s, const Inputs& in) {
-  Values y(in.x.size());
+  Values y(in.x().size());
   for (std::int64_t channel = 0; channel < s.shape.channels; ++channel) {
     const Channel c = statistics_of(s, in, channel);
     each_element(s, channel, [&](std::size_t i) {
-      y[i] = in.parameters.weight[at(channel)] * (in.x[i] - c.mean) * c.inverse + in.parameters.bias[at(channel)];
-      if (s.add) y[i] += in.x2[i];
+      y[i] = in.parameters.weight[at(channel)] * (in.x()[i] - c.mean) * c.inverse + in.parameters.bias[at(channel)];
+      if (s.add) y[i] += in.inputs[1][i];
     });
   }
   return y;
@@ -106,7 +106,8 @@ Outputs normalise(const BatchNormSpec& s, const Inputs& unbiased) {
 Gradients normalise_backward(const BatchNormSpec& s, const Inputs& unbiased, const Values& dy) {
   const Inputs in = biased(s, unbiased);
   const Values dpre = activate_backward(s.activation, normalised(s, in), dy);
-  Gradients g{Values(in.x.size()), s.add ? dpre : Values(), {}};
+  Gradients g{.inputs = {Values(in.x().size())}};
+  if (s.add) g.inputs.push_back(dpre);
   for (std::int64_t channel = 0; channel < s.shape.channels; ++channel) {
     const Channel c = statistics_of(s, in, channel);
     double sum = 0;
@@ -114,19 +115,19 @@ Gradients normalise_backward(const BatchNormSpec& s, const Inputs& unbiased, con
     double count = 0;
     each_element(s, channel, [&](std::size_t i) {
       sum += dpre[i];
-      product += dpre[i] * (in.x[i] - c.mean) * c.inverse;
+      product += dpre[i] * (in.x()[i] - c.mean) * c.inverse;
       ++count;
     });
     const double share = s.frozen ? 0 : 1 / count;
     each_element(s, channel, [&](std::size_t i) {
-      const double x = (in.x[i] - c.mean) * c.inverse;
-      g.dx[i] = in.parameters.weight[at(channel)] * c.inverse * (dpre[i] - sum * share - x * product * share);
+      const double x = (in.x()[i] - c.mean) * c.inverse;
+      g.dx()[i] = in.parameters.weight[at(channel)] * c.inverse * (dpre[i] - sum * share - x * product * share);
     });
     g.parameters.weight.push_back(product);
     g.parameters.bias.push_back(sum);
     if (!s.input_bias) continue;
     double input_sum = 0;
-    each_element(s, channel, [&](std::size_t i) { input_sum += g.dx[i]; });
+    each_element(s, channel, [&](std::size_t i) { input_sum += g.dx()[i]; });
     g.parameters.input_bias.push_back(input_sum);
   }
   return g;
@@ -184,10 +185,10 @@ double largest_factor(const SampleNormSpec& spec, const Values& x) {
 }
 
 Values normalise(const SampleNormSpec& s, const Inputs& in) {
-  Values y(in.x.size());
-  for (const NormSet& set : sets_of(s, in.x)) {
+  Values y(in.x().size());
+  for (const NormSet& set : sets_of(s, in.x())) {
     for (std::size_t k = 0; k < set.places.size(); ++k) {
-      const double normal = (in.x[set.places[k]] - set.mean) * set.inverse;
+      const double normal = (in.x()[set.places[k]] - set.mean) * set.inverse;
       y[set.places[k]] = in.parameters.weight[set.channels[k]] * normal + in.parameters.bias[set.channels[k]];
     }
   }
@@ -196,16 +197,16 @@ Values normalise(const SampleNormSpec& s, const Inputs& in) {
 
 Gradients normalise_backward(const SampleNormSpec& s, const Inputs& in, const Values& dy) {
   Gradients g;
-  g.dx.assign(in.x.size(), 0.0);
+  g.dx().assign(in.x().size(), 0.0);
   g.parameters.weight.assign(at(s.shape.channels), 0.0);
   g.parameters.bias.assign(at(s.shape.channels), 0.0);
-  for (const NormSet& set : sets_of(s, in.x)) {
+  for (const NormSet& set : sets_of(s, in.x())) {
     const auto count = static_cast<double>(set.places.size());
     double sum = 0;
     double product = 0;
     for (std::size_t k = 0; k < set.places.size(); ++k) {
       const double d = dy[set.places[k]];
-      const double normal = (in.x[set.places[k]] - set.mean) * set.inverse;
+      const double normal = (in.x()[set.places[k]] - set.mean) * set.inverse;
       g.parameters.bias[set.channels[k]] += d;
       g.parameters.weight[set.channels[k]] += d * normal;
       sum += d * in.parameters.weight[set.channels[k]] / count;
@@ -213,8 +214,8 @@ Gradients normalise_backward(const SampleNormSpec& s, const Inputs& in, const Va
     }
     for (std::size_t k = 0; k < set.places.size(); ++k) {
       const std::size_t i = set.places[k];
-      const double normal = (in.x[i] - set.mean) * set.inverse;
-      g.dx[i] = set.inverse * (dy[i] * in.parameters.weight[set.channels[k]] - sum - normal * product);
+      const double normal = (in.x()[i] - set.mean) * set.inverse;
+      g.dx()[i] = set.inverse * (dy[i] * in.parameters.weight[set.channels[k]] - sum - normal * product);
     }
   }
   return g;

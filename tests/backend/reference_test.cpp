@@ -1,11 +1,14 @@
 // Checks the reference itself against finite differences.
 #include "backend/reference.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/op_check.h"
@@ -84,17 +87,19 @@ const std::vector<OpSpec>& small_specs() {
   return specs;
 }
 
-// Keeps x and x2 away from 0 and 6, and their sums from 0; gaps between values are larger than the step.
+// Keeps inputs away from 0 and 6, and their sums from 0; gaps between values are larger than the step.
 Inputs inputs_for(const OpSpec& spec) {
   const std::int64_t count = batch_of(spec) * input_of(spec).elements();
-  Inputs in{.x = random_values(count),
+  Inputs in{.inputs = {random_values(count)},
             .parameters = {random_values(parameter_elements(spec, 0)), random_values(parameter_elements(spec, 1))},
             .statistics = random_values(statistic_elements(spec))};
   // The second half are variances.
   for (std::size_t i = in.statistics.size() / 2; i < in.statistics.size(); ++i) {
     in.statistics[i] = 0.1 + std::abs(in.statistics[i]);
   }
-  if (inputs_of(spec) == 2) in.x2 = random_values(batch_of(spec) * input_of(spec, 1).elements());
+  for (std::size_t which = 1; std::cmp_less(which, inputs_of(spec)); ++which) {
+    in.inputs.push_back(random_values(batch_of(spec) * input_of(spec, which).elements()));
+  }
   for (std::int64_t n = 0; n < batch_of(spec); ++n) in.keys.push_back(generator()());
   return in;
 }
@@ -123,7 +128,7 @@ TEST(Reference, GradientsAgreeWithFiniteDifferences) {
       return sum;
     };
     std::size_t kinks = 0;
-    const auto expect_slopes = [&](Values& variable, const Values& gradient, const char* what) {
+    const auto expect_slopes = [&](Values& variable, const Values& gradient, const std::string& what) {
       ASSERT_EQ(variable.size(), gradient.size()) << kind_of(spec) << " " << what;
       for (std::size_t i = 0; i < variable.size(); ++i) {
         const double kept = variable[i];
@@ -140,8 +145,9 @@ TEST(Reference, GradientsAgreeWithFiniteDifferences) {
         EXPECT_NEAR((up - down) / (2 * step), gradient[i], 1e-6) << kind_of(spec) << " " << what << " at " << i;
       }
     };
-    expect_slopes(in.x, g.dx, "x");
-    expect_slopes(in.x2, g.dx2, "x2");
+    for (std::size_t which = 0; which < in.inputs.size(); ++which) {
+      expect_slopes(in.inputs[which], g.inputs.at(which), fmt::format("input {}", which));
+    }
     expect_slopes(in.parameters.weight, g.parameters.weight, "weight");
     expect_slopes(in.parameters.bias, g.parameters.bias, "bias");
     EXPECT_LE(kinks, 3U) << kind_of(spec);
@@ -150,9 +156,9 @@ TEST(Reference, GradientsAgreeWithFiniteDifferences) {
 
 // What finite differences cannot check: the gradient at a kink, running statistics, evaluation.
 TEST(Reference, TheGradientAtAKinkIsThatOfPyTorch) {
-  const Inputs in{.x = {-1, 0, 3, 6, 7}};
+  const Inputs in{.inputs = {{-1, 0, 3, 6, 7}}};
   const auto gradient = [&](Activation activation) {
-    return reference::backward(ActivationSpec{1, {5, 1, 1}, activation}, in, Values(5, 1.0)).dx;
+    return reference::backward(ActivationSpec{1, {5, 1, 1}, activation}, in, Values(5, 1.0)).dx();
   };
   EXPECT_EQ(gradient(Activation::relu), (Values{0, 0, 1, 1, 1}));
   EXPECT_EQ(gradient(Activation::relu6), (Values{0, 0, 1, 0, 0}));
@@ -160,7 +166,7 @@ TEST(Reference, TheGradientAtAKinkIsThatOfPyTorch) {
 
 TEST(Reference, RunningStatisticsMoveTowardsTheBatchs) {
   const BatchNormSpec spec{.batch = 4, .shape = {1, 1, 1}, .epsilon = 0, .momentum = 0.5F};
-  Inputs in{.x = {1, 3, 5, 7}, .parameters = {{2}, {1}}, .statistics = {2, 4}};
+  Inputs in{.inputs = {{1, 3, 5, 7}}, .parameters = {{2}, {1}}, .statistics = {2, 4}};
   // Mean 4, variance 5 (20/3 with divisor n - 1).
   const reference::Outputs out = reference::forward(spec, in);
   EXPECT_NEAR(out.y[3], 2 * 3 / std::sqrt(5.0) + 1, 1e-12);
@@ -174,9 +180,9 @@ TEST(Reference, RunningStatisticsMoveTowardsTheBatchs) {
 
 TEST(Reference, AnAverageCountsPaddingOrNot) {
   PoolSpec spec{.batch = 1, .input = {1, 2, 2}, .window = square(2, 2, 1)};
-  EXPECT_EQ(reference::forward(spec, {.x = {4, 8, 12, 16}}).y, (Values{1, 2, 3, 4}));
+  EXPECT_EQ(reference::forward(spec, {.inputs = {{4, 8, 12, 16}}}).y, (Values{1, 2, 3, 4}));
   spec.count_padding = false;
-  EXPECT_EQ(reference::forward(spec, {.x = {4, 8, 12, 16}}).y, (Values{4, 8, 12, 16}));
+  EXPECT_EQ(reference::forward(spec, {.inputs = {{4, 8, 12, 16}}}).y, (Values{4, 8, 12, 16}));
 }
 
 // A rate of 0 keeps all elements; a rate of 1/3 drops a third, which differ between streams and keys.
@@ -184,7 +190,7 @@ TEST(Reference, DropoutTakesItsShare) {
   const std::int64_t elements = 30'000;
   const auto taken = [&](float rate, std::uint32_t stream, std::uint64_t key) {
     const DropoutSpec spec{.batch = 1, .shape = {elements, 1, 1}, .rate = rate, .stream = stream};
-    return reference::forward(spec, {.x = Values(static_cast<std::size_t>(elements), 1.0), .keys = {key}}).y;
+    return reference::forward(spec, {.inputs = {Values(static_cast<std::size_t>(elements), 1.0)}, .keys = {key}}).y;
   };
   const auto zeros = [](const Values& y) { return std::count(y.begin(), y.end(), 0.0); };
   EXPECT_EQ(zeros(taken(0, 0, 1)), 0);

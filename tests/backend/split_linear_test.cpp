@@ -70,7 +70,7 @@ LinearSpec whole_of(const Problem& p) {
 void avoid_kinks(Problem& p) {
   LinearSpec linear = whole_of(p);
   linear.relu = false;
-  const Values before = reference::forward(linear, {.x = p.x, .parameters = {p.weight, p.bias}}).y;
+  const Values before = reference::forward(linear, {.inputs = {p.x}, .parameters = {p.weight, p.bias}}).y;
   for (std::size_t i = 0; i < before.size(); ++i) {
     if (std::abs(before[i]) < 1e-4) p.dy[i] = 0;
   }
@@ -186,7 +186,7 @@ TEST(SplitLinear, OfSeveralRanksIsTheWholeLayer) {
                                       .input_gradient = input_gradient,
                                       .parts = kParts});
           if (relu) avoid_kinks(p);
-          const reference::Inputs in{.x = p.x, .parameters = {p.weight, p.bias}};
+          const reference::Inputs in{.inputs = {p.x}, .parameters = {p.weight, p.bias}};
           const Values y = reference::forward(whole_of(p), in).y;
           const reference::Gradients gradients = reference::backward(whole_of(p), in, p.dy);
           const std::string what = describe(p.spec);
@@ -199,8 +199,8 @@ TEST(SplitLinear, OfSeveralRanksIsTheWholeLayer) {
           ASSERT_EQ(all.y.size(), y.size());
           for (std::size_t i = 0; i < y.size(); ++i) expect_near(all.y[i], y[i], what + ", y");
           if (input_gradient) {
-            ASSERT_EQ(all.dx.size(), gradients.dx.size());
-            for (std::size_t i = 0; i < all.dx.size(); ++i) expect_near(all.dx[i], gradients.dx[i], what + ", dx");
+            ASSERT_EQ(all.dx.size(), gradients.dx().size());
+            for (std::size_t i = 0; i < all.dx.size(); ++i) expect_near(all.dx[i], gradients.dx()[i], what + ", dx");
           }
           expect_parts(shards, &Shard::weight_gradient, gradients.parameters.weight, what + ", the weight's gradient");
           if (bias)

@@ -71,8 +71,8 @@ Problem random_problem(Activation activation, bool add, const Shape& shape) {
   Problem p;
   p.spec = {.batch = kShardBatch, .shape = shape, .activation = activation, .add = add, .synchronized = true};
   const std::int64_t count = samples * shape.elements();
-  p.in.x = random_values(count);
-  if (add) p.in.x2 = random_values(count);
+  p.in.x() = random_values(count);
+  if (add) p.in.inputs.push_back(random_values(count));
   p.in.parameters = {random_values(shape.channels), random_values(shape.channels), {}};
   p.in.statistics = random_values(2 * shape.channels);
   for (std::size_t i = p.in.statistics.size() / 2; i < p.in.statistics.size(); ++i) p.in.statistics[i] += 2;
@@ -94,8 +94,8 @@ Shard run_shard(Backend& backend, const Problem& p, Layout layout, std::int64_t 
         active);
     return values;
   };
-  const DeviceActivation x = activation(p.in.x);
-  const DeviceActivation x2 = activation(p.in.x2);
+  const DeviceActivation x = activation(p.in.x());
+  const DeviceActivation x2 = activation(s.add ? p.in.inputs[1] : Values());
   const DeviceActivation dy = activation(p.dy);
   const DeviceActivation y(backend, s.batch, s.shape, layout);
   const DeviceActivation dx(backend, s.batch, s.shape, layout);
@@ -192,8 +192,8 @@ TEST(SyncBatchNorm, OfSeveralShardsIsThatOfAllSamples) {
         }
       }
       expect_near(all.y, expected.y, what + "y");
-      expect_near(all.dx, gradients.dx, what + "dx");
-      if (add) expect_near(all.dx2, gradients.dx2, what + "dx2");
+      expect_near(all.dx, gradients.dx(), what + "dx");
+      if (add) expect_near(all.dx2, gradients.inputs[1], what + "dx2");
       expect_near(all.weight_gradient, gradients.parameters.weight, what + "the weight's gradient");
       expect_near(all.bias_gradient, gradients.parameters.bias, what + "the bias's gradient");
       if (HasFatalFailure()) return;

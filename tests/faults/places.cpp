@@ -7,11 +7,13 @@
 #include <array>
 #include <csignal>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 
-#include "backend/cpu/ends/ends.h"
+#include "backend/op.h"
 #include "base/status/heartbeat.h"
 #include "base/status/position.h"
 #include "fault.h"
@@ -26,8 +28,8 @@ void real_heartbeat() noexcept asm("__real__ZN3ddp9heartbeatEv");
 void real_forward(Network* network, Pass pass, const ModelState& state, const Samples& samples, const LossOutput& output) asm(
     "__real__ZN3ddp7Network7forwardENS_4PassERKNS_10ModelStateERKNS_"
     "7SamplesERKNS_10LossOutputE");
-void real_load_input(const InputSpec& spec, const InputArguments& arguments) asm(
-    "__real__ZN3ddp14cpu_load_inputERKNS_9InputSpecERKNS_14InputArgumentsE");
+std::unique_ptr<Op> real_make_input(const InputSpec& spec,
+                                    Layout layout) asm("__real__ZN3ddp11make_cpu_opERKNS_9InputSpecENS_6LayoutE");
 double real_lr(const Schedule* schedule, std::int64_t step) asm("__real__ZNK3ddp8Schedule2lrEl");
 
 namespace {
@@ -84,20 +86,35 @@ void wrap_forward(Network* network, Pass pass, const ModelState& state, const Sa
   real_forward(network, pass, state, samples, scaled);
 }
 
-void wrap_load_input(const InputSpec& spec, const InputArguments& arguments) asm(
-    "__wrap__ZN3ddp14cpu_load_inputERKNS_9InputSpecERKNS_14InputArgumentsE");
-void wrap_load_input(const InputSpec& spec, const InputArguments& arguments) {
-  real_load_input(spec, arguments);
-  if (!wanted("nan")) return;
-  const std::int64_t bytes = spec.image.elements();
-  for (std::int64_t n = 0; n < arguments.count; ++n) {
-    const std::uint8_t* const image =
-        arguments.pixels + (arguments.rows == nullptr ? n : std::int64_t{arguments.rows[n]}) * bytes;
-    if (!std::all_of(image, image + bytes, [](std::uint8_t byte) { return byte == 255; })) continue;
-    const auto fault = due("nan", "image");
-    if (!fault) continue;
-    arguments.x.fp32()[element_offset(spec.cropped, spec.layout, n, 0, 0, 0)] = static_cast<float>(fault->value);
+// Breaks the first value of a white image.
+class BreakingInput final : public EndOp {
+ public:
+  BreakingInput(InputSpec spec, Layout layout)
+      : spec_(std::move(spec)), layout_(layout), op_(real_make_input(spec_, layout)) {}
+  void forward(const ForwardArguments& a) override {
+    op_->forward(a);
+    if (!wanted("nan")) return;
+    const std::int64_t bytes = spec_.image.elements();
+    for (std::int64_t n = 0; n < a.active; ++n) {
+      const std::uint8_t* const image =
+          a.images->pixels + (a.images->rows == nullptr ? n : std::int64_t{a.images->rows[n]}) * bytes;
+      if (!std::all_of(image, image + bytes, [](std::uint8_t byte) { return byte == 255; })) continue;
+      const auto fault = due("nan", "image");
+      if (!fault) continue;
+      a.y.fp32()[element_offset(spec_.shape, layout_, n, 0, 0, 0)] = static_cast<float>(fault->value);
+    }
   }
+
+ private:
+  InputSpec spec_;
+  Layout layout_;
+  std::unique_ptr<Op> op_;
+};
+
+std::unique_ptr<Op> wrap_make_input(const InputSpec& spec,
+                                    Layout layout) asm("__wrap__ZN3ddp11make_cpu_opERKNS_9InputSpecENS_6LayoutE");
+std::unique_ptr<Op> wrap_make_input(const InputSpec& spec, Layout layout) {
+  return std::make_unique<BreakingInput>(spec, layout);
 }
 
 double wrap_lr(const Schedule* schedule, std::int64_t step) asm("__wrap__ZNK3ddp8Schedule2lrEl");

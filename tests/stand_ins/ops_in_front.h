@@ -32,7 +32,6 @@ class OpsInFront : public OpFactory {
     return behind_->make_matrix_update(matrices);
   }
   KernelChooser& chooser() override { return behind_->chooser(); }
-  NetworkEnds& ends() override { return behind_->ends(); }
 
  protected:
   void describe_as(const std::string& description) { traits_.description = description; }

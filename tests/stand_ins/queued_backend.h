@@ -134,41 +134,23 @@ class LazyQueue final : public HostQueue {
 
 class LazyOps final : public OpsInFront {
  public:
-  explicit LazyOps(LazyQueue& queue) : OpsInFront(make_cpu_ops()), queue_(queue), ends_(queue, behind().ends()) {}
+  explicit LazyOps(LazyQueue& queue) : OpsInFront(make_cpu_ops()), queue_(queue) {}
 
   std::unique_ptr<Op> make_op(const OpSpec& spec, Layout x, Layout y, const std::string& kernels) override {
     return std::make_unique<LazyOp>(queue_, behind().make_op(spec, x, y, kernels));
   }
-  NetworkEnds& ends() override { return ends_; }
 
  private:
-  class LazyEnds final : public NetworkEnds {
-   public:
-    LazyEnds(LazyQueue& queue, NetworkEnds& behind) : queue_(queue), behind_(behind) {}
-    void load_input(const InputSpec& spec, const InputArguments& arguments) override {
-      const std::span<const TableColumn> columns = arguments.step.columns;
-      queue_.enqueue([=, this, later = arguments, kept = std::vector(columns.begin(), columns.end())]() mutable {
-        later.step.columns = kept;
-        behind_.load_input(spec, later);
-      });
-    }
-    void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) override {
-      queue_.enqueue([=, this] { behind_.softmax_cross_entropy(spec, arguments); });
-    }
-
-   private:
-    LazyQueue& queue_;
-    NetworkEnds& behind_;
-  };
   class LazyOp final : public Op {
    public:
     LazyOp(LazyQueue& queue, std::shared_ptr<Op> op) : queue_(queue), op_(std::move(op)) {}
     OpTraits traits() const override { return op_->traits(); }
     void forward(const ForwardArguments& arguments) override {
       queue_.enqueue([op = op_, later = arguments, inputs = Kept(arguments.inputs),
-                      parameters = Kept(arguments.parameters)]() mutable {
+                      parameters = Kept(arguments.parameters), ends = KeptEnds(arguments)]() mutable {
         later.inputs = inputs.list();
         later.parameters = parameters.list();
+        ends.put_into(later);
         op->forward(later);
       });
     }
@@ -195,13 +177,31 @@ class LazyOps final : public OpsInFront {
      private:
       std::vector<T> all_;
     };
+    // Likewise what an input and a loss are given.
+    class KeptEnds {
+     public:
+      explicit KeptEnds(const ForwardArguments& a) {
+        if (a.images != nullptr) images_ = *a.images;
+        if (a.loss != nullptr) loss_ = *a.loss;
+        columns_.assign(images_.step.columns.begin(), images_.step.columns.end());
+      }
+      void put_into(ForwardArguments& a) {
+        images_.step.columns = columns_;
+        a.images = &images_;
+        a.loss = &loss_;
+      }
+
+     private:
+      InputArguments images_;
+      LossArguments loss_;
+      std::vector<TableColumn> columns_;
+    };
 
     LazyQueue& queue_;
     std::shared_ptr<Op> op_;
   };
 
   LazyQueue& queue_;
-  LazyEnds ends_;
 };
 
 class LazyMath final : public FlatMath {

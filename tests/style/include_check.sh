@@ -68,7 +68,7 @@ may[$cuda/pointwise]=${may[$cuda/norm]}
 may[$cuda/pool]=${may[$cuda/norm]}
 may[$cuda/update]="${may[$cuda/norm]} optim/rules"
 may[$cuda/conv]="${may[$cuda/norm]} $cuda/pointwise"
-may[$cuda/ends]="backend/. $cuda/device $cuda/code $cuda/conv"
+may[$cuda/ends]="backend/. $cuda/code $cuda/vendor $cuda/conv"
 may[$cuda/linear]="${may[$cuda/conv]} $cuda/conv $cuda/ends"
 may[$cuda/joined]="${may[$cuda/norm]} $cuda/norm"
 may[$cuda/candidates]="${may[$cuda/conv]} $cuda/conv $cuda/linear $cuda/norm $cuda/pool $cuda/update $cuda/joined"
@@ -80,7 +80,6 @@ may[.]="${may[commands]} commands" # main.cpp
 # The headers through which other folders enter a room. The rooms that are left out consist of what others are made of: all of theirs
 # may be included.
 declare -A doors=(
-  [$cpu/ends]=ends.h
   [$cpu/update]=update.h
   [$cpu/norm]='norm.h row_norm.h'
   [$cpu/pointwise]='pointwise.h elementwise_kernels.h'
@@ -98,7 +97,7 @@ declare -A doors=(
   [$cuda/pool]=pool.h
   [$cuda/update]=update.h
   [$cuda/conv]='conv.h packing.cuh'
-  [$cuda/ends]='ends.h loss.cuh'
+  [$cuda/ends]=loss.cuh
   [$cuda/linear]=linear.h
   [$cuda/joined]=joined.h
   [$cuda/candidates]='cuda_candidates.h op_set.h'

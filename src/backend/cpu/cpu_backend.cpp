@@ -15,7 +15,6 @@
 #include "backend/cpu/conv/conv.h"
 #include "backend/cpu/conv/depthwise/depthwise.h"
 #include "backend/cpu/conv/tiles/shapes.h"
-#include "backend/cpu/ends/ends.h"
 #include "backend/cpu/isa/instruction_set.h"
 #include "backend/cpu/joined/joined.h"
 #include "backend/cpu/linear/linear.h"
@@ -106,21 +105,12 @@ BackendTraits cpu_traits(Precision precision) {
       .activation_element = element_of(precision)};
 }
 
-class CpuEnds final : public NetworkEnds {
- public:
-  void load_input(const InputSpec& spec, const InputArguments& arguments) override { cpu_load_input(spec, arguments); }
-  void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) override {
-    cpu_softmax_cross_entropy(spec, arguments);
-  }
-};
-
 class CpuOps final : public OpFactory {
  public:
   explicit CpuOps(Precision precision) : traits_(cpu_traits(precision)), candidates_(precision) {}
 
   const BackendTraits& traits() const override { return traits_; }
   KernelChooser& chooser() override { return chooser_; }
-  NetworkEnds& ends() override { return ends_; }
 
   bool supports(const OpSpec& spec, Layout x, Layout y) const override {
     return std::visit(
@@ -151,7 +141,8 @@ class CpuOps final : public OpFactory {
       const ConvSpec long_rows = with_long_rows(conv != nullptr ? *conv : conv_of(*linear));
       return make_lanes_bf16_conv(long_rows, bf16_tiles_from_text(long_rows, kernels));
     }
-    if (activation_element() == Element::fp32) return make_fp32_op(spec, x, y, kernels);
+    const bool end = std::holds_alternative<InputSpec>(spec) || std::holds_alternative<LossSpec>(spec);
+    if (activation_element() == Element::fp32 || end) return make_fp32_op(spec, x, y, kernels);
     if (activation_element() == Element::bf16) {
       if (auto op = make_own_bf16_op(spec, x, kernels)) return op;
     }
@@ -258,7 +249,6 @@ class CpuOps final : public OpFactory {
   BackendTraits traits_;
   CpuCandidates candidates_;
   KernelChooser chooser_{*this, candidates_};
-  CpuEnds ends_;
 };
 
 class CpuMath final : public FlatMath {

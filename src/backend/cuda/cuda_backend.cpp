@@ -16,7 +16,6 @@
 #include "backend/cuda/device/early_launch.h"
 #include "backend/cuda/device/event.h"
 #include "backend/cuda/device/handles.h"
-#include "backend/cuda/ends/ends.h"
 #include "backend/cuda/gpu_list.h"
 #include "backend/cuda/pointwise/pointwise.h"
 #include "backend/cuda/update/update.h"
@@ -242,28 +241,6 @@ BackendTraits cuda_traits(const cudaDeviceProp& gpu, const CudaContext& context)
           .takes_bias_into_norm = true};
 }
 
-class CudaEnds final : public NetworkEnds {
- public:
-  CudaEnds(cudaStream_t stream, Element element) : stream_(stream), element_(element) {}
-
-  void load_input(const InputSpec& spec, const InputArguments& arguments) override {
-    DDP_ASSERT(spec.layout != Layout::lanes16 && spec.batch * spec.cropped.elements() <= kMostElements);
-    DDP_ASSERT(spec.cropped.channels == spec.image.channels && spec.scale.size() == spec.shift.size());
-    DDP_ASSERT(arguments.step.columns.size() <= kMostColumns);
-    check(spec.scale.size() <= kMostImageChannels, ExitCode::preflight,
-          "images of {} channels exceed the maximum of {} on a GPU", spec.scale.size(), kMostImageChannels);
-    cuda::load_input(stream_, element_, spec, arguments);
-  }
-  void softmax_cross_entropy(const LossSpec& spec, const LossArguments& arguments) override {
-    DDP_ASSERT(spec.layout == Layout::plain || spec.layout == Layout::nhwc);  // the same for vectors
-    cuda::softmax_cross_entropy(stream_, element_, spec, arguments);
-  }
-
- private:
-  cudaStream_t stream_;
-  Element element_;
-};
-
 class CudaOps final : public ContextOps {
  public:
   CudaOps(const DeviceContext& device, const cudaDeviceProp& gpu, const GpuBackendConfig& config)
@@ -277,12 +254,10 @@ class CudaOps final : public ContextOps {
                  .cache_bytes = static_cast<std::size_t>(gpu.l2CacheSize),
                  .shared_bytes = gpu.sharedMemPerBlockOptin},
         traits_(cuda_traits(gpu, context_)),
-        candidates_(device, context_),
-        ends_(context_.stream, context_.element()) {}
+        candidates_(device, context_) {}
 
   const BackendTraits& traits() const override { return traits_; }
   KernelChooser& chooser() override { return chooser_; }
-  NetworkEnds& ends() override { return ends_; }
 
  private:
   CudnnHandle cudnn_;
@@ -291,7 +266,6 @@ class CudaOps final : public ContextOps {
   BackendTraits traits_;
   CudaCandidates candidates_;
   KernelChooser chooser_{*this, candidates_};
-  CudaEnds ends_;
 };
 
 class CudaMath final : public FlatMath {

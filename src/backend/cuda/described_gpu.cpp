@@ -85,17 +85,6 @@ BackendTraits described_traits(const GpuDescription& gpu, const CudaContext& con
           .takes_bias_into_norm = true};
 }
 
-class DescribedEnds final : public NetworkEnds {
- public:
-  void load_input(const InputSpec& /*spec*/, const InputArguments& /*arguments*/) override { nothing_runs(); }
-  void softmax_cross_entropy(const LossSpec& /*spec*/, const LossArguments& /*arguments*/) override { nothing_runs(); }
-
- private:
-  [[noreturn]] static void nothing_runs() {
-    throw Error(ExitCode::internal, "work was given to a GPU that is only described");
-  }
-};
-
 class DescribedOps final : public ContextOps {
  public:
   DescribedOps(const GpuDescription& gpu, const GpuBackendConfig& config)
@@ -109,7 +98,6 @@ class DescribedOps final : public ContextOps {
 
   const BackendTraits& traits() const override { return traits_; }
   KernelChooser& chooser() override { return chooser_; }
-  NetworkEnds& ends() override { return ends_; }
 
  private:
   Descriptor described_;
@@ -117,7 +105,6 @@ class DescribedOps final : public ContextOps {
   BackendTraits traits_;
   DescribedCandidates candidates_{context_};
   KernelChooser chooser_{*this, candidates_};
-  DescribedEnds ends_;
 };
 
 }  // namespace

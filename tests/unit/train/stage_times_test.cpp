@@ -50,6 +50,22 @@ TEST(StageTimes, WorkIsWhatTheOperatorsMustDo) {
   EXPECT_EQ(conv.backward_bytes, output + image + 2 * parameters);
 }
 
+// Backward of a product reads both factors, and writes the gradients of both.
+TEST(StageTimes, BackwardReadsAllInputsThatItsOperatorNames) {
+  const auto backend = make_cpu_backend();
+  Graph graph({3, 4, 4});
+  const int conv = graph.conv("conv", graph.input(), {.channels = 8});
+  graph.linear("fc", graph.flatten(graph.product(conv, graph.activation(conv, Activation::sigmoid))), 2);
+  const NetworkConfig config{16, {3, 4, 4}, {1, 1, 1}, {0, 0, 0}};
+  const Network network(*backend, graph, config, plan_layouts(*backend, make_stages(graph, 16), ChoiceMode::fixed));
+  const std::vector<StageWork> all = network.work();
+  const auto product = std::ranges::find(all, "product", &StageWork::kind);
+  ASSERT_NE(product, all.end());
+  const double tensor = 4.0 * 16 * 8 * 4 * 4;
+  EXPECT_EQ(product->forward_bytes, 3 * tensor);
+  EXPECT_EQ(product->backward_bytes, 5 * tensor);
+}
+
 TEST(StageTimes, TheWatchSeesEachStepBeginAndEnd) {
   const auto backend = make_cpu_backend();
   const Graph graph = make_model("lenet", {1, 28, 28}, 10);

@@ -165,7 +165,7 @@ class LanesBf16Linear final : public Op {
     }
     return {WeightTile::Method::outer, 0};
   }
-  // Of which the weight gradient is computed at a time.
+  // The blocks that the weight gradient adds at a time.
   std::int64_t blocks_of_piece() const {
     const std::int64_t width = outer_width(pixel_, outer_tile(cheapest_outer().index));
     const std::int64_t image = outer_elements(band_of(pixel_, 0, 1, false), width, Element::bf16);

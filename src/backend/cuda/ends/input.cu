@@ -6,7 +6,7 @@
 #include "backend/cuda/code/launch.cuh"
 #include "backend/cuda/conv/conv.h"
 #include "backend/cuda/conv/packing.cuh"
-#include "backend/cuda/ends/ends.h"
+#include "backend/cuda/ends/input.h"
 
 namespace ddp::cuda {
 namespace {
@@ -93,7 +93,7 @@ const TableColumn* column_to(const TableRow& row, const void* place) {
   return place == nullptr || found == row.columns.end() ? nullptr : &*found;
 }
 
-Input input_of(const InputSpec& spec, const InputArguments& arguments) {
+Input input_of(const InputSpec& spec, Layout layout, std::int64_t active, const InputArguments& arguments) {
   const auto u32 = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
   Input in{};
   in.pixels = arguments.pixels;
@@ -103,14 +103,14 @@ Input input_of(const InputSpec& spec, const InputArguments& arguments) {
     in.rows = as<std::int32_t>(column->table);
     in.row_stride = u32(static_cast<std::int64_t>(column->stride / sizeof(std::int32_t)));
   }
-  in.active = u32(arguments.count * spec.cropped.elements());
-  in.elements = u32(spec.batch * spec.cropped.elements());
-  in.channels = Divisor(u32(spec.cropped.channels));
-  in.height = Divisor(u32(spec.cropped.height));
-  in.width = Divisor(u32(spec.cropped.width));
+  in.active = u32(active * spec.shape.elements());
+  in.elements = u32(spec.batch * spec.shape.elements());
+  in.channels = Divisor(u32(spec.shape.channels));
+  in.height = Divisor(u32(spec.shape.height));
+  in.width = Divisor(u32(spec.shape.width));
   in.image_height = u32(spec.image.height);
   in.image_width = u32(spec.image.width);
-  in.nhwc = spec.layout == Layout::nhwc;
+  in.nhwc = layout == Layout::nhwc;
   in.edits = arguments.edits;
   if (const TableColumn* column = column_to(arguments.step, arguments.edits)) {
     in.edits = as<ImageEdit>(column->table);
@@ -128,20 +128,21 @@ Input input_of(const InputSpec& spec, const InputArguments& arguments) {
 
 }  // namespace
 
-void load_input(cudaStream_t stream, Element element, const InputSpec& spec, const InputArguments& arguments) {
-  Input in = input_of(spec, arguments);
-  const Columns columns(arguments.step.columns);
-  const bool packs = pack_at_once(arguments.weights);
-  if (!packs) pack_weights(stream, element, arguments.weights);
-  with_element(element, [&](auto zero) {
+void load_input(const CudaContext& context, const InputSpec& spec, Layout layout, const ForwardArguments& a) {
+  const InputArguments& images = *a.images;
+  Input in = input_of(spec, layout, a.active, images);
+  const Columns columns(images.step.columns);
+  const bool packs = pack_at_once(images.weights);
+  if (!packs) pack_weights(context.stream, context.element(), images.weights);
+  with_element(context.element(), [&](auto zero) {
     using T = decltype(zero);
     PackedLaunch<const float, T> weights;
-    for (const WeightPacking& each : packs ? arguments.weights : std::span<const WeightPacking>()) weights.add(each);
+    for (const WeightPacking& each : packs ? images.weights : std::span<const WeightPacking>()) weights.add(each);
     in.packing_blocks = weights.blocks;
     in.copying_blocks = columns.blocks();
     const unsigned blocks = in.packing_blocks + in.copying_blocks + blocks_for(in.elements);
     if (blocks == 0) return;
-    launch(stream, blocks, kThreads, load_input_kernel<T>, weights.tensors, columns, in, as<T>(arguments.x.data()));
+    launch(context.stream, blocks, kThreads, load_input_kernel<T>, weights.tensors, columns, in, as<T>(a.y.data()));
   });
 }
 

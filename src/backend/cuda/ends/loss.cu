@@ -1,8 +1,8 @@
 // Softmax cross-entropy: computes loss, gradient and number of correct predictions from logits, in one block, so that
 // the loss is summed in a fixed order without a second kernel. It is a small part of a step for up to some thousands of
 // classes.
-#include "backend/cuda/ends/ends.h"
 #include "backend/cuda/ends/loss.cuh"
+#include "backend/cuda/vendor/context.h"
 
 namespace ddp::cuda {
 namespace {
@@ -32,21 +32,35 @@ __global__ void __launch_bounds__(kBlock) softmax_cross_entropy_kernel(LossInput
   }
 }
 
+class CudaLoss final : public EndOp {
+ public:
+  CudaLoss(const CudaContext& context, const LossSpec& spec) : context_(context), spec_(spec) {}
+
+  void forward(const ForwardArguments& a) override {
+    const LossInputs in = loss_inputs(spec_, a);
+    with_element(context_.element(), [&](auto zero) {
+      using T = decltype(zero);
+      const T* logits = as<T>(a.x().data());
+      T* gradient = as<T>(a.loss->gradient.data());
+      // With few classes, 8 samples share a warp, most of which would otherwise be idle.
+      if (spec_.classes <= 32) {
+        launch(context_.stream, 1, kBlock, softmax_cross_entropy_kernel<4, T>, in, logits, gradient);
+      } else {
+        launch(context_.stream, 1, kBlock, softmax_cross_entropy_kernel<32, T>, in, logits, gradient);
+      }
+    });
+  }
+
+ private:
+  const CudaContext& context_;
+  LossSpec spec_;
+};
+
 }  // namespace
 
-void softmax_cross_entropy(cudaStream_t stream, Element element, const LossSpec& spec, const LossArguments& arguments) {
-  const LossInputs in = loss_inputs(spec, arguments);
-  with_element(element, [&](auto zero) {
-    using T = decltype(zero);
-    const T* logits = as<T>(arguments.logits.data());
-    T* gradient = as<T>(arguments.gradient.data());
-    // With few classes, 8 samples share a warp, most of which would otherwise be idle.
-    if (spec.classes <= 32) {
-      launch(stream, 1, kBlock, softmax_cross_entropy_kernel<4, T>, in, logits, gradient);
-    } else {
-      launch(stream, 1, kBlock, softmax_cross_entropy_kernel<32, T>, in, logits, gradient);
-    }
-  });
+// Logits are the same in both layouts.
+std::unique_ptr<Op> make_cuda_op(const CudaContext& context, const LossSpec& spec, Layout /*layout*/) {
+  return std::make_unique<CudaLoss>(context, spec);
 }
 
 }  // namespace ddp::cuda

@@ -9,7 +9,7 @@
 #include "backend/arithmetic.h"
 #include "backend/cuda/code/block_sum.cuh"
 #include "backend/cuda/code/launch.cuh"
-#include "backend/loss.h"
+#include "backend/op.h"
 
 namespace ddp::cuda {
 
@@ -25,18 +25,20 @@ struct LossInputs {
   const double* loss_scale;
 };
 
-inline LossInputs loss_inputs(const LossSpec& spec, const LossArguments& arguments) {
-  return {arguments.labels,
-          arguments.other_labels,
-          arguments.label_weights,
+// `pass`: of the operator that computes the loss.
+inline LossInputs loss_inputs(const LossSpec& spec, const ForwardArguments& pass) {
+  const LossArguments& loss = *pass.loss;
+  return {loss.labels,
+          loss.other_labels,
+          loss.label_weights,
           static_cast<std::uint32_t>(spec.batch),
-          static_cast<std::uint32_t>(arguments.active),
+          static_cast<std::uint32_t>(pass.active),
           static_cast<std::uint32_t>(spec.classes),
-          spec.label_smoothing,
-          arguments.gradient_scale,
-          arguments.loss_sum,
-          arguments.correct,
-          arguments.loss_scale};
+          spec.smoothing(pass.training),
+          loss.gradient_scale,
+          loss.loss_sum,
+          loss.correct,
+          loss.loss_scale};
 }
 
 // `kGroup` neighbouring threads share a sample; all threads of a warp call these together.

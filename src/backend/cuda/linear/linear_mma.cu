@@ -310,8 +310,8 @@ void forward(cudaStream_t stream, const LinearSpec& spec, std::uint32_t parts, c
   if (a.loss == nullptr) {
     launch(stream, blocks, kBlockThreads, linear_forward_kernel<T>, p);
   } else {
-    launch(stream, blocks, kBlockThreads, linear_loss_kernel<T>, p, loss_inputs(a.loss->spec, a.loss->arguments),
-           as<T>(a.loss->arguments.gradient.data()), a.partial_loss);
+    launch(stream, blocks, kBlockThreads, linear_loss_kernel<T>, p, loss_inputs(a.loss->loss->spec, *a.loss),
+           as<T>(a.loss->loss->gradient.data()), a.partial_loss);
   }
 }
 

@@ -21,7 +21,6 @@
 
 #include <cstdint>
 
-#include "backend/loss.h"
 #include "backend/op.h"
 
 namespace ddp::cuda {
@@ -41,8 +40,8 @@ struct LinearMmaForward {
   const void* packed = nullptr;
   const float* bias = nullptr;  // null: 0
   void* y = nullptr;
-  const LossCall* loss = nullptr;  // of y; null: it is not computed
-  double* partial_loss = nullptr;  // with a loss, scratch of linear_mma_partial_loss(spec)
+  const ForwardArguments* loss = nullptr;  // the pass with the loss of y; null: it is not computed
+  double* partial_loss = nullptr;          // with a loss, scratch of linear_mma_partial_loss(spec)
 };
 std::int64_t linear_mma_partial_loss(const LinearSpec& spec);
 void linear_mma_forward(cudaStream_t stream, const LinearSpec& spec, std::uint32_t parts,

@@ -30,16 +30,16 @@ class MmaLinear final : public Op {
 
   void forward(const ForwardArguments& a) override {
     // Its kernel does not scale the loss.
-    const bool takes = a.loss != nullptr && a.loss->arguments.loss_scale == nullptr;
-    LossCall* loss = takes && linear_mma_takes_loss(spec_) && spec_.batch > 0 ? a.loss : nullptr;
+    const bool takes = a.loss != nullptr && a.loss->loss_scale == nullptr;
+    const bool loss = takes && linear_mma_takes_loss(spec_) && spec_.batch > 0;
     linear_mma_forward(context_.stream, spec_, parts_,
                        {.x = a.x().data(),
                         .packed = packed_weights(a),
                         .bias = spec_.bias ? a.parameters[1] : nullptr,
                         .y = a.y.data(),
-                        .loss = loss,
+                        .loss = loss ? &a : nullptr,
                         .partial_loss = partial_loss_.in(a.workspace)});
-    if (loss != nullptr) loss->done = true;
+    if (loss) a.loss->done = true;
   }
 
   void backward(const BackwardArguments& a) override {
