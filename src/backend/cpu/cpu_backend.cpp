@@ -154,24 +154,15 @@ class CpuOps final : public OpFactory {
   }
 
   std::unique_ptr<Op> join(std::span<const OpSpec> specs, Layout layout,
-                           std::span<const std::string> kernels) override {
+                           std::span<const std::string> /*kernels*/) override {
     const bool own =
         activation_element() == Element::fp32 || (activation_element() == Element::bf16 && lanes::uses_pairs());
     if (specs.size() != 3 || layout != Layout::lanes16 || !own) return nullptr;
-    const auto* conv = std::get_if<ConvSpec>(&specs[1]);
     const auto* before = std::get_if<BatchNormSpec>(specs.data());
+    const auto* conv = std::get_if<ConvSpec>(&specs[1]);
     const auto* after = std::get_if<BatchNormSpec>(&specs[2]);
-    if (conv != nullptr && before != nullptr && after != nullptr) {
-      return make_norm_depthwise(*before, *conv, *after, activation_element());
-    }
-    const auto* first = std::get_if<ConvSpec>(specs.data());
-    const auto* norm = std::get_if<BatchNormSpec>(&specs[1]);
-    const auto* second = std::get_if<ConvSpec>(&specs[2]);
-    if (first == nullptr || norm == nullptr || second == nullptr) return nullptr;
-    auto first_op = make_block_conv(*first, kernels.empty() ? "" : kernels[0]);
-    auto second_op = make_block_conv(*second, kernels.empty() ? "" : kernels[2]);
-    if (first_op == nullptr || second_op == nullptr) return nullptr;
-    return make_conv_norm_conv(std::move(first_op), *norm, std::move(second_op), activation_element());
+    if (before == nullptr || conv == nullptr || after == nullptr) return nullptr;
+    return make_norm_depthwise(*before, *conv, *after, activation_element());
   }
 
  private:
@@ -233,17 +224,6 @@ class CpuOps final : public OpFactory {
     auto op = make_onednn_conv(spec, onednn_formats_from_text(kernels), element);
     check(op != nullptr, ExitCode::preflight, "oneDNN has no kernel '{}' for this convolution here", kernels);
     return op;
-  }
-
-  // Own kernels of a convolution in lanes16, those of the rule if none are named; null if they are not for its blocks.
-  std::unique_ptr<BlockConv> make_block_conv(const ConvSpec& spec, const std::string& kernels) const {
-    if (!supports(spec, Layout::lanes16, Layout::lanes16)) return nullptr;
-    const std::string used = kernels.empty() ? candidates_.lanes_kernels_by_rule(spec, false) : kernels;
-    const bool bf16 = activation_element() == Element::bf16;
-    if (used == kLanesDepthwise || is_bf16_text(used) != bf16) return nullptr;
-    if (!bf16) return make_lanes_conv(spec, lanes_tiles_from_text(spec, used, candidates_.takes_tf32()));
-    const ConvSpec long_rows = with_long_rows(spec);
-    return make_lanes_bf16_conv(long_rows, bf16_tiles_from_text(long_rows, used));
   }
 
   BackendTraits traits_;

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/conv/block_conv.h"
 #include "backend/cpu/conv/tiles/tile.h"
 #include "backend/op.h"
 
@@ -43,9 +42,9 @@ std::string to_text(const LanesConvTiles& tiles);
 LanesConvTiles lanes_tiles_from_text(const ConvSpec& spec, const std::string& kernels, bool with_amx = false);
 
 // On fp32 activations; tiles with AMX multiply as tf32 does, or more precisely.
-std::unique_ptr<BlockConv> make_lanes_conv(const ConvSpec& spec, const LanesConvTiles& tiles);
+std::unique_ptr<Op> make_lanes_conv(const ConvSpec& spec, const LanesConvTiles& tiles);
 // On bf16 activations, with products of pairs of bf16 numbers, or of tiles of them.
-std::unique_ptr<BlockConv> make_lanes_bf16_conv(const ConvSpec& spec, const LanesConvTiles& tiles);
+std::unique_ptr<Op> make_lanes_bf16_conv(const ConvSpec& spec, const LanesConvTiles& tiles);
 
 // The names of kernels with pairs of bf16 numbers, "forward=bf16.5x1x2 data=bf16.10x1x2 weights=bf16.5x5", and back.
 std::string bf16_text(const LanesConvTiles& tiles);

@@ -17,13 +17,22 @@
 namespace ddp {
 namespace {
 
+// The activations from an element on; null stays null.
+template <class Values>
+Values later(Values from, std::int64_t elements) {
+  if (from == nullptr) return from;
+  const std::int64_t bytes = elements * static_cast<std::int64_t>(bytes_of(from.element()));
+  using Bytes = std::conditional_t<std::is_same_v<Values, Activations>, std::byte, const std::byte>;
+  return {static_cast<Bytes*>(from.data()) + bytes, from.element()};
+}
+
 // Value: of activations. Of Bf16, pairs are multiplied, and sums are fp32; tiles with AMX multiply floats as tf32 does, or more
 // precisely.
 template <class Value>
-class LanesConv final : public BlockConv {
+class LanesConv final : public Op {
  public:
   LanesConv(const ConvSpec& spec, const LanesConvTiles& tiles)
-      : BlockConv(spec),
+      : spec_(spec),
         kernels_(lanes::gradient_kernels()),
         shape_(forward_shape(spec)),
         threads_(omp_get_max_threads()),
@@ -35,7 +44,7 @@ class LanesConv final : public BlockConv {
       return data_ == nullptr ? forward : std::max(forward, (*data_.*size)());
     };
     scratch_size_ = round_up(larger(&ConvDirection::scratch_elements), kLanes);
-    const std::int64_t opened = spec.relu ? std::min(backward_blocks(), sample_blocks(spec.batch)) : 0;
+    const std::int64_t opened = spec.relu ? std::min(weights_->blocks_together(), sample_blocks(spec.batch)) : 0;
     Workspace layout;
     packed_ = layout.add<float>(larger(&ConvDirection::packed_elements));
     scratch_ = layout.add<float>(threads_ * scratch_size_);
@@ -45,23 +54,56 @@ class LanesConv final : public BlockConv {
     workspace_bytes_ = layout.bytes();
   }
 
-  std::int64_t forward_blocks() const override { return std::max<std::int64_t>(threads_, forward_->blocks_together()); }
-  std::int64_t backward_blocks() const override { return weights_->blocks_together(); }
+  OpTraits traits() const override {
+    const auto results = static_cast<std::size_t>(sample_blocks(spec_.batch) * spec_.output().elements());
+    return {.saved_bytes = spec_.average_pool ? results * 4 * sizeof(std::uint16_t) : 0,
+            .workspace_bytes = workspace_bytes_,
+            .backward_reads_inputs = {0},
+            .backward_reads_y = spec_.relu && !spec_.average_pool};
+  }
 
-  void begin_forward(const ForwardArguments& a) override { forward_->pack(a.parameters[0], packed_.in(a.workspace)); }
-
-  void forward_part(const ForwardArguments& a) override {
+  void forward(const ForwardArguments& a) override {
+    forward_->pack(a.parameters[0], packed_.in(a.workspace));
     ConvBlocks blocks = blocks_of(a.active, a.parameters[0], a.workspace);
     if (spec_.bias) blocks.bias = a.parameters[1];
     if (spec_.average_pool) blocks.mask = static_cast<std::uint16_t*>(static_cast<void*>(a.saved));
     forward_->run(a.x(), a.y, blocks);
   }
 
-  void begin_backward(const BackwardArguments& a) override {
+  void backward(const BackwardArguments& a) override {
+    const std::int64_t blocks = sample_blocks(a.active);
+    if (blocks == 0) {
+      std::fill_n(a.parameter_gradients[0], spec_.weights(), 0.0F);
+      if (spec_.bias) std::fill_n(a.parameter_gradients[1], spec_.output_channels, 0.0F);
+    }
     if (data_ != nullptr) data_->pack(a.parameters[0], packed_.in(a.workspace));
+    const std::int64_t together = weights_->blocks_together();
+    for (std::int64_t first = 0; first < blocks; first += together) {
+      const std::int64_t count = std::min(together, blocks - first);
+      backward_part(part_of(a, first, count), first == 0, first + count == blocks);
+    }
+    if (data_ != nullptr) {
+      clear_rest(values<Value>(a.dx()), a.active, spec_.batch, spec_.input, Layout::lanes16);
+    }
   }
 
-  void backward_part(const BackwardArguments& a, bool is_first, bool is_last) override {
+ private:
+  // The arguments for `count` blocks from `first` on, which are computed together.
+  BackwardArguments part_of(const BackwardArguments& a, std::int64_t first, std::int64_t count) const {
+    const std::int64_t x = first * kLanes * spec_.input.elements();
+    const std::int64_t y = first * kLanes * spec_.output().elements();
+    BackwardArguments part = a;
+    part.inputs = {later(a.x(), x)};
+    part.y = later(a.y, y);
+    part.dy = later(a.dy, y);
+    part.input_gradients = {later(a.dx(), x)};
+    // Masks of pooling: four of 16 bits for 16 results.
+    if (spec_.average_pool) part.saved += y / 4 * static_cast<std::int64_t>(sizeof(std::uint16_t));
+    part.active = std::clamp<std::int64_t>(a.active - first * kLanes, 0, count * kLanes);
+    return part;
+  }
+
+  void backward_part(const BackwardArguments& a, bool is_first, bool is_last) const {
     const ConvBlocks data = blocks_of(a.active, a.parameters[0], a.workspace);
     const GradientBlocks weights{data.count, is_first, is_last, a.parameter_gradients[0], memory_.in(a.workspace)};
     const Value* dpre = open_gradient(a, data.count);
@@ -74,7 +116,6 @@ class LanesConv final : public BlockConv {
     if (spec_.bias) bias_gradient(a, dpre, data.count, is_first);
   }
 
- private:
   std::unique_ptr<ConvDirection> direction(ConvPass pass, const ConvTile& tile) const {
     switch (tile.method) {
       case ConvTile::Method::winograd:
@@ -160,6 +201,10 @@ class LanesConv final : public BlockConv {
     }
   }
 
+  // The values of the gradient before ReLU and pooling of a block.
+  std::int64_t dpre_block() const { return kLanes * spec_.convolved().elements(); }
+
+  ConvSpec spec_;
   const lanes::GradientKernels& kernels_;
   lanes::ConvShape shape_;
   int threads_;
@@ -170,15 +215,16 @@ class LanesConv final : public BlockConv {
   Workspace::Part<float> packed_, scratch_, memory_;
   Workspace::Part<Value> dpre_;
   Workspace::Part<float> plane_sums_;  // of the opened gradients
+  std::size_t workspace_bytes_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<BlockConv> make_lanes_conv(const ConvSpec& spec, const LanesConvTiles& tiles) {
+std::unique_ptr<Op> make_lanes_conv(const ConvSpec& spec, const LanesConvTiles& tiles) {
   return std::make_unique<LanesConv<float>>(spec, tiles);
 }
 
-std::unique_ptr<BlockConv> make_lanes_bf16_conv(const ConvSpec& spec, const LanesConvTiles& tiles) {
+std::unique_ptr<Op> make_lanes_bf16_conv(const ConvSpec& spec, const LanesConvTiles& tiles) {
   return std::make_unique<LanesConv<Bf16>>(spec, tiles);
 }
 

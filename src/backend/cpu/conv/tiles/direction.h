@@ -34,8 +34,6 @@ class ConvDirection {
   // Sizes in floats: of the packed weights, and of the scratch memory of a thread.
   virtual std::int64_t packed_elements() const = 0;
   virtual std::int64_t scratch_elements() const = 0;
-  // The blocks that are best computed together.
-  virtual std::int64_t blocks_together() const { return 1; }
   virtual void pack(const float* weights, float* packed) const = 0;
   virtual void run(ConstActivations x, Activations y, const ConvBlocks& blocks) const = 0;
 };

@@ -71,7 +71,6 @@ class Winograd final : public ConvDirection {
 
   std::int64_t packed_elements() const override;
   std::int64_t scratch_elements() const override;
-  std::int64_t blocks_together() const override { return band_.blocks; }
   // Transforms the weights, unless that is done part by part where they are used.
   void pack(const float* weights, float* packed) const override;
   void run(ConstActivations x, Activations y, const ConvBlocks& blocks) const override;
