@@ -299,7 +299,7 @@ void read_samples(const Tiff& tiff, const TiffHeader& header, Raster& raster) {
   const std::int64_t channels = four ? 4 : coloured ? 3 : 1;
   std::array<std::uint16_t*, 3> colours{};
   if (header.photometric == PHOTOMETRIC_PALETTE &&
-      TIFFGetField(tiff.get(), TIFFTAG_COLORMAP, &colours[0], &colours[1], &colours[2]) != 1) {
+      TIFFGetField(tiff.get(), TIFFTAG_COLORMAP, colours.data(), colours.data() + 1, colours.data() + 2) != 1) {
     damaged();
   }
   const Palette palette = {colours[0], colours[1], colours[2]};
