@@ -215,6 +215,7 @@ std::string augmentation_text(const DataOptions& o) {
   if (o.rand_augment.size() == 2) {
     add(true, fmt::format("RandAugment of {} operations, magnitude {}", o.rand_augment[0], o.rand_augment[1]));
   }
+  add(o.repeat_augment > 1, fmt::format("{} copies of a sample in a global batch", o.repeat_augment));
   add(o.cutout > 0, fmt::format("cutout of {} pixels", o.cutout));
   add(o.random_erasing > 0, fmt::format("random erasing {:g}", o.random_erasing));
   add(o.mixup > 0, fmt::format("mixup {:g}", o.mixup));

@@ -77,6 +77,7 @@ constexpr auto kForeignNames = std::to_array<ForeignNames>({
     {"random-resized-crop", "", "rrc"},
     {"color-jitter", "", "colorjitter"},
     {"trivial-augment", "", "ta-wide trivialaugment trivial-augment-wide"},
+    {"repeat-augment", "", "aug-repeats ra-sampler ra-reps repeated-aug repeated-augmentation"},
     {"mixup", "", "mixup-alpha"},
     {"cutmix", "", "cutmix-alpha"},
     {"mixup-per", "", "mixup-mode"},
@@ -207,8 +208,8 @@ constexpr auto kForeignNames = std::to_array<ForeignNames>({
      "t-mul cycle-limit restarts num-cycles three-phase end-factor total-iters mode lr-min-rate"},
     {"", "a gradient is not clipped in other ways than by --clip-norm and --clip-value",
      "clip-mode gradient-clip-algorithm agc adaptive-gradient-clipping"},
-    {"", "an image is in each epoch once; there is no repeated augmentation",
-     "aug-repeats ra-sampler ra-reps repeated-aug repeated-augmentation epoch-repeats aug-splits resplit"},
+    {"", "an image is in each epoch once, or in a batch several times with --repeat-augment",
+     "epoch-repeats aug-splits resplit"},
     {"", "there is no such augmentation; --help augmentation lists those that there are",
      "vflip vertical-flip grayscale-prob gaussian-blur-prob color-jitter-prob augmix-severity "
      "rotation-range width-shift-range height-shift-range zoom-range shear-range rotation three-augment "

@@ -127,6 +127,7 @@ struct DataOptions {
   CropFill random_crop_fill = CropFill::black;
   FlipMode random_flip = FlipMode::off;
   std::array<double, 3> color_jitter = {0, 0, 0};  // of brightness, contrast, saturation
+  std::int64_t repeat_augment = 1;                 // copies of a sample in a global batch
   std::int64_t cutout = 0;                         // side of the square; 0: none
   std::vector<int> rand_augment;                   // operations per image and their magnitude; empty: none
   bool trivial_augment = false;

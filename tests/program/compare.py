@@ -41,6 +41,7 @@ PLANTED = {
     "rand-augment": (LENET, "--rand-augment 2,9", "augmentation", 1),
     "trivial-augment": (LENET, "--trivial-augment", "augmentation", 1),
     "color-jitter": (LENET, "--color-jitter 0.4,0.4,0", "augmentation", 1),
+    "repeat-augment": (LENET, "--repeat-augment 2", "data order", 1),
     "cutout": (LENET, "--cutout 8", "augmentation", 1),
     "random-erasing": (LENET, "--random-erasing 0.9", "augmentation", 1),
     "mixup": (LENET, "--mixup 0.4", "augmentation", 1),

@@ -21,4 +21,10 @@ std::uint64_t batch_key(std::uint64_t seed, std::int64_t epoch, std::int64_t ste
   return Random(seed, kStream + static_cast<std::uint64_t>(epoch), static_cast<std::uint32_t>(step)).next_u64();
 }
 
+std::uint64_t copy_seed(std::uint64_t seed, std::int64_t copy) {
+  // Odd, so that copies differ.
+  constexpr std::uint64_t kStep = 0x9E3779B97F4A7C15;
+  return seed + static_cast<std::uint64_t>(copy) * kStep;
+}
+
 }  // namespace ddp

@@ -71,6 +71,9 @@ void add_augmentation(std::vector<OptionSpec>& table) {
   augmentation.on_off("trivial-augment", &D::trivial_augment, "one random operation per image with a random magnitude");
   augmentation.three_reals("color-jitter", &D::color_jitter, "B,C,S", {0, 10},
                            "scale brightness, contrast and saturation by random factors in [1-X, 1+X]");
+  augmentation.integer(
+      "repeat-augment", &D::repeat_augment, 1, 64,
+      "have N copies of a sample in a global batch, each augmented in its own way; an epoch keeps its length");
   augmentation.integer("cutout", &D::cutout, 0, 4096, "erase a random square with sides of N pixels; 0: off");
   augmentation.real("random-erasing", &D::random_erasing, {0, 1},
                     "erase a random rectangle of 2% to 33% of the area, with this probability");

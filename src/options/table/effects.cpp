@@ -58,6 +58,7 @@ constexpr auto effects_table() {
       {"rand-augment", pixels | loss},
       {"trivial-augment", pixels | loss},
       {"color-jitter", pixels | loss},
+      {"repeat-augment", samples | pixels | loss},
       {"cutout", pixels | loss},
       {"random-erasing", pixels | loss},
       {"mixup", pixels | loss},

@@ -100,6 +100,10 @@ Inputs make_inputs(const Job& job, const std::string& onnx, const FolderDivision
   inputs.images = open_data(job, division);
   const Dataset& train = inputs.train();
   inputs.batch = resolve_batch(job.batch, job.size(), train.size(), stages);
+  const std::int64_t copies = options.data.repeat_augment;
+  check(job.evaluates() || inputs.batch.global_batch % copies == 0, ExitCode::usage,
+        "--repeat-augment {} does not divide the global batch of {}; choose a --global-batch that is a multiple of it",
+        copies, inputs.batch.global_batch);
   if (resumed) {
     check_same_run(options, *resumed, inputs.batch);
     check_same_classes(train.class_names(), *resumed);

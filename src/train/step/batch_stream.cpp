@@ -41,13 +41,14 @@ void BatchStream::add_step() {
   }
   const std::int64_t batch = plan_.batch_of_step(cursor_.step);
   const Range mine = plan_.rank_samples(rank_, batch);
-  const std::int64_t begin = cursor_.step * plan_.global_batch + mine.begin;
+  const std::int64_t different = (batch + config_.copies - 1) / config_.copies;
+  const std::int64_t begin = cursor_.step * (plan_.global_batch / config_.copies);
   const auto first = static_cast<std::int64_t>(indices_.size());
   const auto key_of = config_.alternating ? alternating_key : sample_key;
-  for (const std::uint32_t index :
-       sampler_.order().subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(mine.size()))) {
+  for (std::int64_t i = mine.begin; i < mine.end; ++i) {
+    const std::uint32_t index = sampler_.order()[static_cast<std::size_t>(begin + i % different)];
     indices_.push_back(index);
-    keys_.push_back(key_of(config_.seed, cursor_.epoch, index));
+    keys_.push_back(key_of(copy_seed(config_.seed, i / different), cursor_.epoch, index));
   }
   const Range shards = plan_.shards_of(rank_);
   for (std::int64_t shard = shards.begin; shard < shards.end; ++shard) {

@@ -7,6 +7,9 @@
 // processes the samples of its shards. Within a shard, neighbours are mixup partners; since the order is random, these
 // are random pairs. Therefore the samples of all ranks together do not depend on the number of ranks, and a checkpoint
 // needs only one cursor.
+//
+// With several copies of a sample the global batch is the same samples once for each copy, one after the other, so that
+// copies are not mixed with each other.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +34,10 @@ Cursor advanced(Cursor cursor, std::int64_t steps_per_epoch);
 
 struct StreamConfig {
   std::uint64_t seed = 0;
-  bool alternating = false;    // the keys are those of alternating_key()
+  bool alternating = false;  // the keys are those of alternating_key()
+  // Copies of each sample in a global batch, with keys of their own (--repeat-augment); divides the global batch. An epoch has
+  // as many steps as without, and therefore only the first part of its order.
+  std::int64_t copies = 1;
   std::int64_t at_a_time = 1;  // steps whose samples are requested together, up to the end of an epoch
 };
 

@@ -37,8 +37,9 @@ constexpr Published kPublished[] = {
      "sync-bn=sync-batch-norm test-only=model auto-augment=rand-augment ra-magnitude=rand-augment "
      "augmix-severity=- random-erase=random-erasing amp=precision world-size=- dist-url=- model-ema=ema-decay "
      "model-ema-steps=- model-ema-decay=ema-decay use-deterministic-algorithms=deterministic interpolation "
-     "val-resize-size=- val-crop-size=eval-size train-crop-size=image-size clip-grad-norm=clip-norm ra-sampler=- "
-     "ra-reps=- weights=init-from backend=- use-v2=-"},
+     "val-resize-size=- val-crop-size=eval-size train-crop-size=image-size clip-grad-norm=clip-norm "
+     "ra-sampler=repeat-augment "
+     "ra-reps=repeat-augment weights=init-from backend=- use-v2=-"},
     {"PyTorch: examples/imagenet/main.py",
      "arch=model workers epochs start-epoch=resume batch-size lr momentum weight-decay print-freq=log-interval "
      "resume evaluate=model pretrained=init-from world-size=- rank=- dist-url=- dist-backend=- seed gpu=gpus "
@@ -75,7 +76,8 @@ constexpr Published kPublished[] = {
      "start-epoch=resume decay-milestones=lr-milestones decay-epochs=lr-step-epochs warmup-epochs "
      "warmup-prefix=warmup-epochs cooldown-epochs=- patience-epochs=- decay-rate=lr-gamma no-aug=- "
      "train-crop-mode=- scale=- ratio=- hflip=random-flip vflip=- color-jitter color-jitter-prob=- "
-     "grayscale-prob=- gaussian-blur-prob=- aa=rand-augment aug-repeats=- aug-splits=- jsd-loss=- bce-loss=- "
+     "grayscale-prob=- gaussian-blur-prob=- aa=rand-augment aug-repeats=repeat-augment aug-splits=- jsd-loss=- "
+     "bce-loss=- "
      "bce-sum=- bce-target-thresh=- bce-pos-weight=- reprob=random-erasing remode=- recount=- resplit=- mixup "
      "cutmix cutmix-minmax=- mixup-prob=- mixup-switch-prob=- mixup-mode=mixup-per mixup-off-epoch=- "
      "smoothing=label-smoothing train-interpolation=interpolation drop=- drop-connect=- drop-path=- drop-block=- "

@@ -43,6 +43,47 @@ TEST(BatchStream, TheGlobalBatchesDoNotDependOnTheRanks) {
   }
 }
 
+// Each global batch has every one of its samples as often as it has copies, with different keys and no copy as its partner.
+TEST(BatchStream, ASampleHasItsCopiesInOneGlobalBatch) {
+  const std::int64_t samples = 103;
+  constexpr std::int64_t kSteps = 18;  // an epoch of ten steps of 12, and more
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> on_one;
+  for (const int ranks : {1, 2, 3}) {
+    const BatchPlan plan = plan_for(samples, 12, ranks, 6);
+    std::vector<std::vector<std::pair<std::uint32_t, std::uint64_t>>> steps(kSteps);
+    for (int rank = 0; rank < ranks; ++rank) {
+      BatchStream stream(plan, rank, samples, {.seed = 9, .copies = 3}, {}, kSteps);
+      for (auto& step : steps) {
+        const auto mine = stream.next();
+        ASSERT_TRUE(mine.has_value());
+        for (std::size_t i = 0; i < mine->indices.size(); ++i) {
+          step.emplace_back(mine->indices[i], mine->keys[i]);
+          if (mine->partners[i] != i && mine->indices.size() > 3) {
+            EXPECT_NE(mine->indices[mine->partners[i]], mine->indices[i]);
+          }
+        }
+      }
+    }
+    std::set<std::uint32_t> first_epoch;
+    for (std::size_t s = 0; s < steps.size(); ++s) {
+      std::set<std::uint64_t> keys;
+      for (const auto& [index, key] : steps[s]) keys.insert(key);
+      EXPECT_EQ(keys.size(), steps[s].size());
+      if (steps[s].size() != 12) continue;
+      for (std::size_t i = 0; i < 4; ++i) {
+        EXPECT_EQ(steps[s][i].first, steps[s][i + 4].first);
+        EXPECT_EQ(steps[s][i].first, steps[s][i + 8].first);
+        if (s >= 8) continue;
+        EXPECT_TRUE(first_epoch.insert(steps[s][i].first).second);
+      }
+    }
+    std::vector<std::pair<std::uint32_t, std::uint64_t>> all;
+    for (const auto& step : steps) all.insert(all.end(), step.begin(), step.end());
+    if (ranks == 1) on_one = all;
+    EXPECT_EQ(all, on_one) << ranks;
+  }
+}
+
 // Several steps of an epoch requested together are what they are one by one.
 TEST(BatchStream, StepsCanBeRequestedTogether) {
   const std::int64_t samples = 103;
