@@ -116,13 +116,15 @@ class MessageCommunicator : public DeviceCommunicator {
   MessageCommunicator(Communicator& ranks, const DeviceContext& device, const SumOrder& order)
       : queue_(device.queue()), sums_(ranks, order) {}
 
-  virtual void make(const PendingSums::Sum& sum) = 0;
   // Computes the pending sums from number `first` on.
   void make_from(std::size_t first);
 
   DeviceQueue& queue_;
   MessageSums sums_;
   PendingSums pending_;
+
+ private:
+  virtual void make(const PendingSums::Sum& sum) = 0;
 };
 
 // How long join() polls eagerly; a thread that runs beside backward does not at all.

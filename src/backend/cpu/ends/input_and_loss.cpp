@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "backend/arithmetic.h"
 #include "backend/cpu/device/values.h"
@@ -165,7 +166,7 @@ void with_value(Element element, const F& f) {
 
 class CpuInput final : public EndOp {
  public:
-  CpuInput(const InputSpec& spec, Layout layout) : spec_(spec), layout_(layout) {}
+  CpuInput(InputSpec spec, Layout layout) : spec_(std::move(spec)), layout_(layout) {}
   void forward(const ForwardArguments& a) override {
     cpu_copy_row(a.images->step);
     with_value(a.y.element(), [&](auto zero) { load(spec_, layout_, a, values<decltype(zero)>(a.y)); });
