@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include <array>
-#include <bit>
 #include <chrono>
 #include <cmath>
 
+#include "base/crc32c.h"
 #include "base/host.h"
 
 namespace ddp {
@@ -45,9 +45,6 @@ std::string little_endian(std::uint64_t value, int bytes) {
   return text;
 }
 
-// As TFRecord files do, so that a CRC of data that contain CRCs is still good.
-std::uint32_t masked(std::uint32_t crc) { return std::rotr(crc, 15) + 0xA282EAD8U; }
-
 std::filesystem::path event_file(const std::filesystem::path& run_dir) {
   return run_dir / fmt::format("events.out.tfevents.{:010d}.{}.{}", static_cast<std::int64_t>(wall_time()), host_name(),
                                ::getpid());
@@ -57,24 +54,9 @@ std::filesystem::path event_file(const std::filesystem::path& run_dir) {
 
 bool has_tensorboard() { return true; }
 
-std::uint32_t crc32c(std::string_view data) {
-  static const std::array<std::uint32_t, 256> kTable = [] {
-    constexpr std::uint32_t kPolynomial = 0x82F63B78U;  // reflected
-    std::array<std::uint32_t, 256> table{};
-    for (std::uint32_t i = 0; i < table.size(); ++i) {
-      table[i] = i;
-      for (int bit = 0; bit < 8; ++bit) table[i] = (table[i] >> 1U) ^ ((table[i] & 1U) != 0 ? kPolynomial : 0);
-    }
-    return table;
-  }();
-  std::uint32_t crc = ~0U;
-  for (const char byte : data) crc = (crc >> 8U) ^ kTable[(crc ^ static_cast<unsigned char>(byte)) & 0xFFU];
-  return ~crc;
-}
-
 std::string tensorboard_record(std::string_view data) {
   const std::string length = little_endian(data.size(), 8);
-  return length + little_endian(masked(crc32c(length)), 4) + std::string(data) + little_endian(masked(crc32c(data)), 4);
+  return length + little_endian(masked_crc32c(length), 4) + std::string(data) + little_endian(masked_crc32c(data), 4);
 }
 
 TensorBoard::TensorBoard(const std::filesystem::path& run_dir)

@@ -39,7 +39,5 @@ class TensorBoard final : public LogListener {
 
 // A record of an event file.
 std::string tensorboard_record(std::string_view data);
-// CRC-32C (Castagnoli).
-std::uint32_t crc32c(std::string_view data);
 
 }  // namespace ddp

@@ -71,18 +71,21 @@ ExportFormat format_of(const ExportOptions& options) {
   return options.to.ends_with(".safetensors") ? ExportFormat::safetensors : ExportFormat::onnx;
 }
 
-std::optional<std::filesystem::path> plan_cache_directory(const Options& options) {
-  const std::string& choice = options.output.plan_cache;
-  if (choice == "off") return std::nullopt;
-  if (!choice.empty()) return choice;
-  const auto below = [](const char* variable, const char* folder) -> std::optional<std::filesystem::path> {
+std::optional<std::filesystem::path> cache_directory(const std::string& what) {
+  const auto below = [&](const char* variable, const char* folder) -> std::optional<std::filesystem::path> {
     const char* base = std::getenv(variable);
     // The XDG base directory specification requires relative paths to be ignored.
     if (base == nullptr || !std::filesystem::path(base).is_absolute()) return std::nullopt;
-    return std::filesystem::path(base) / folder;
+    return std::filesystem::path(base) / folder / what;
   };
-  if (auto folder = below("XDG_CACHE_HOME", "ddp_train/plans")) return folder;
-  return below("HOME", ".cache/ddp_train/plans");
+  if (auto folder = below("XDG_CACHE_HOME", "ddp_train")) return folder;
+  return below("HOME", ".cache/ddp_train");
+}
+
+std::optional<std::filesystem::path> plan_cache_directory(const Options& options) {
+  const std::string& choice = options.output.plan_cache;
+  if (choice == "off") return std::nullopt;
+  return choice.empty() ? cache_directory("plans") : std::filesystem::path(choice);
 }
 
 std::string literal_output(const std::filesystem::path& path) {

@@ -116,6 +116,9 @@ struct DeviceOptions {
 struct DataOptions {
   std::string dataset = "glyphs";
   std::string data_dir = "data";
+  std::string val_dir;    // shards that evaluate
+  std::string image_key;  // of the samples of shards; empty: by their names
+  std::string label_key;
   int workers = 1;               // loader threads per rank; 0: load within the step
   int prefetch = 2;              // batches loaded ahead
   std::int64_t train_limit = 0;  // samples; 0: all
@@ -374,8 +377,10 @@ std::filesystem::path run_directory(const Options& options);
 // `path` as a value of --output, which stands for exactly this path: % is doubled.
 std::string literal_output(const std::filesystem::path& path);
 
-// The cache of execution plans: --plan-cache, or $XDG_CACHE_HOME/ddp_train/plans, or ~/.cache/ddp_train/plans.
-// Nothing if it is off or neither HOME nor XDG_CACHE_HOME is set.
+// $XDG_CACHE_HOME/ddp_train/WHAT, or ~/.cache/ddp_train/WHAT; nothing if neither HOME nor XDG_CACHE_HOME is set.
+std::optional<std::filesystem::path> cache_directory(const std::string& what);
+
+// The cache of execution plans: --plan-cache, or cache_directory("plans"). Nothing if it is off or there is no such folder.
 std::optional<std::filesystem::path> plan_cache_directory(const Options& options);
 
 // The names of an enum's values on the command line, in the order of the enum.

@@ -5,9 +5,11 @@ Each seed is small and tests one feature. Files with other names are kept: they 
 """
 
 import gzip
+import io
 import json
 import struct
 import sys
+import tarfile
 import zlib
 from pathlib import Path
 
@@ -367,6 +369,54 @@ def layout_plan_seeds():
     save("layout_plan", "other-network", head + b"conv9 plain\n")
 
 
+def tar_of(members, form=tarfile.USTAR_FORMAT) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=form) as tar:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return out.getvalue()[: 512 * (2 * len(members) + 3)]
+
+
+def webdataset_seeds():
+    sample = [("a/1.jpg", b"picture"), ("a/1.cls", b"3\n")]
+    save("webdataset", "sample", tar_of(sample))
+    save("webdataset", "json", tar_of([("1.json", b'{"label": "cat"}'), ("1.x.png", b"x")]))
+    save("webdataset", "pax", tar_of([("x" * 120 + ".jpg", b"x"), ("x" * 120 + ".txt", b"dog")], tarfile.PAX_FORMAT)[:4608])
+    save("webdataset", "gnu", tar_of([("x" * 120 + ".jpg", b"x"), ("x" * 120 + ".txt", b"dog")], tarfile.GNU_FORMAT)[:4608])
+    save("webdataset", "incomplete", tar_of([("1.jpg", b"x"), ("2.cls", b"1"), ("._3.jpg", b"x")]))
+    damaged = bytearray(tar_of(sample + [("2.jpg", b"x"), ("2.cls", b"1")]))
+    damaged[1030] ^= 1
+    save("webdataset", "damaged", bytes(damaged[:2560]))
+    save("webdataset", "truncated", tar_of(sample)[:1540])
+    save("webdataset", "empty", bytes(1024))
+
+
+def tfrecord_seeds():
+    part = lambda number, data: bytes([number << 3 | 2, len(data)]) + data
+    feature = lambda key, value: part(1, part(1, key) + part(2, value))
+    picture = feature(b"image/encoded", part(1, part(1, b"picture")))
+    save("tfrecord", "packed", part(1, picture + feature(b"image/class/label", part(3, part(1, b"\x83\x01")))))
+    save("tfrecord", "plain", part(1, picture + feature(b"label", part(3, b"\x08\x07"))))
+    save("tfrecord", "text", part(1, feature(b"class", part(1, part(1, b"cat"))) + picture))
+    save("tfrecord", "without-label", part(1, picture + feature(b"height", part(3, part(1, b"\x01")))))
+    save("tfrecord", "floats", part(1, picture + feature(b"label", part(2, part(1, bytes(8))))))
+    save("tfrecord", "empty", b"")
+
+
+def record_index_seeds():
+    text = lambda value: struct.pack("<Q", len(value)) + value
+    shard = text(b"a.tar") + struct.pack("<Qq", 4096, 17)
+    label = struct.pack("<Q", 1) + text(b"cat")
+    damage = struct.pack("<QiQ", 1, 0, 512) + text(b"is truncated")
+    record = struct.pack("<QQIii", 1, 1024, 100, 0, 0)
+    save("record_index", "whole", struct.pack("<Q", 1) + shard + label + damage + record)
+    save("record_index", "other-shard", struct.pack("<Q", 1) + shard + label + damage + struct.pack("<QQIii", 1, 1024, 100, 1, 0))
+    save("record_index", "lying", struct.pack("<Q", 1 << 60))
+    save("record_index", "empty", struct.pack("<QQQQ", 0, 0, 0, 0))
+
+
 jpeg_seeds()
 png_seeds()
 bmp_seeds()
@@ -380,6 +430,9 @@ safetensors_seeds()
 manifest_seeds()
 options_seeds()
 labels_seeds()
+webdataset_seeds()
+tfrecord_seeds()
+record_index_seeds()
 layout_plan_seeds()
 for seed_name, content in onnx_seeds().items():
     save("onnx", seed_name, content)

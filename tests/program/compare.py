@@ -139,6 +139,7 @@ SAME = ("--workers 0 --prefetch 1 --overlap off --steps-in-flight 2 --bind none 
         "--tensorboard on --log-placement --on-nonfinite skip --nonfinite-limit 3 --log-level warning --max-steps 5")
 
 ELSEWHERE = {
+    "shards, which are another --dataset": "val-dir image-key label-key",
     "a GPU": "device gpus oversubscribe-gpus gpu-memory-fraction gpu-memory-limit gpu-description cuda-graph",
     "kernels are chosen by time, so that nothing may differ": "deterministic threads",
     "it moves work between ranks by their speed": "balance",

@@ -26,6 +26,9 @@ std::size_t edit_distance(std::string_view a, std::string_view b);
 std::string nearest(std::string_view word, std::span<const std::string> candidates);
 // ASCII letters in lower case; other bytes stay.
 std::string lower_case(std::string text);
+// Without blanks, tabs and line ends at both ends.
+std::string trimmed(std::string_view text);
+
 // The candidates joined for an error message: "a, b, c".
 std::string join(std::span<const std::string> words, std::string_view separator = ", ");
 // Whether `word`, which is not empty, is one of the words of `list`, which are separated by blanks.

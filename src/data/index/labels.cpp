@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <set>
@@ -19,6 +18,7 @@
 #include "base/text/text.h"
 #include "base/text/utf8.h"
 #include "data/images/parallel.h"
+#include "data/index/class_order.h"
 #include "data/index/split.h"
 
 namespace ddp {
@@ -26,7 +26,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kClassesFile = "classes.txt";
 // What other programs call the columns, in lower case.
 constexpr std::array<std::string_view, 7> kPathNames = {"path",       "filename", "file",     "image",
                                                         "image_path", "filepath", "file_name"};
@@ -34,12 +33,6 @@ constexpr std::array<std::string_view, 4> kLabelNames = {"label", "class", "cate
 constexpr std::array<std::string_view, 3> kEvaluationNames = {"val", "valid", "validation"};
 constexpr const char* kSplitName = "split";
 constexpr const char* kGroupName = "group";
-
-std::string trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) return "";
-  return std::string(text.substr(begin, text.find_last_not_of(" \t") - begin + 1));
-}
 
 bool is_one_of(std::string_view name, std::span<const std::string_view> names) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -176,47 +169,11 @@ std::vector<ListEntry> read_entries(const fs::path& list, const std::string& gro
   return entries_of_lines(rows, problems);
 }
 
-std::optional<std::int64_t> number_of(const std::string& text) {
-  std::int64_t number = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (read.ec != std::errc() || read.ptr != text.data() + text.size() || number < 0) return std::nullopt;
-  return number;
-}
-
 void check_single(const std::vector<ListEntry>& entries, Problems& problems) {
   for (const ListEntry& entry : entries) {
     if (entry.label.find(';') == std::string::npos) continue;
     problems.add(entry.line, fmt::format("'{}' are several labels, but an image has one", escape_name(entry.label)));
   }
-}
-
-// As the file says, or sorted.
-std::vector<std::string> class_order(const fs::path& list, const fs::path& data_dir,
-                                     const std::vector<ListEntry>& entries) {
-  std::error_code error;
-  for (const fs::path& folder : {list.parent_path(), data_dir}) {
-    const fs::path file = folder / kClassesFile;
-    if (!fs::is_regular_file(file, error)) continue;
-    std::vector<std::string> classes;
-    for (const CsvRow& row : csv_rows(read_text(file, ExitCode::data), '\0')) {
-      classes.push_back(trimmed(row.cells[0]));
-      check(std::count(classes.begin(), classes.end(), classes.back()) == 1, ExitCode::data,
-            "{}: line {}: the class '{}' is there twice; remove one", escape_name(file.string()), row.line,
-            escape_name(classes.back()));
-    }
-    return classes;
-  }
-  std::set<std::string> names;
-  for (const ListEntry& entry : entries) names.insert(entry.label);
-  std::vector<std::string> classes(names.begin(), names.end());
-  const bool numbers =
-      std::all_of(classes.begin(), classes.end(), [](const std::string& name) { return number_of(name); });
-  if (numbers) {
-    std::sort(classes.begin(), classes.end(), [](const std::string& a, const std::string& b) {
-      return std::pair(*number_of(a), a) < std::pair(*number_of(b), b);
-    });
-  }
-  return classes;
 }
 
 // The folder at which relative paths begin.
@@ -298,7 +255,9 @@ LabelList read_labels(const fs::path& list, const fs::path& data_dir, const std:
         escape_name(list.string()));
   LabelList result;
   FolderListing& listing = result.listing;
-  listing.classes = class_order(list, data_dir, entries);
+  std::set<std::string> names;
+  for (const ListEntry& entry : entries) names.insert(entry.label);
+  listing.classes = class_order({list.parent_path(), data_dir}, names);
   std::map<std::string, std::int32_t> labels;
   for (const std::string& name : listing.classes) labels.emplace(name, static_cast<std::int32_t>(labels.size()));
   check_labels(entries, labels, problems);

@@ -222,6 +222,17 @@ DataSets open_folder(const Request& request) {
   return data;
 }
 
+DataSets open_records(const Request& request) {
+  const FolderOptions& options = request.folder;
+  const auto bad = std::make_shared<BadSamples>(options.max_bad_samples);
+  ShardSets sets = open_shards(options.shards, options.indexes, {.preprocessing = options.preprocessing},
+                               request.train_limit, request.test_limit, bad);
+  return {.train = std::move(sets.train),
+          .test = std::move(sets.test),
+          .evaluation = std::move(sets.evaluation),
+          .without_train = !options.shards.classes.empty()};
+}
+
 DataSets open_synthetic(const Request& request) {
   const Shape shape = request.folder.preprocessing.shape;
   return {make_synthetic(Split::train, {.shape = shape, .limit = request.train_limit}),
@@ -256,6 +267,8 @@ constexpr std::array kEntries = {
     Entry{"cifar100", open_cifar_pair, {3, 32, 32}, 100},
     Entry{"idx", open_any_idx},
     Entry{"folder", open_folder},
+    Entry{"webdataset", open_records},
+    Entry{"tfrecord", open_records},
     Entry{"synthetic", open_synthetic},
 };
 

@@ -11,6 +11,7 @@
 #include "data/images/preprocessing.h"
 #include "data/index/folder_listing.h"
 #include "data/sources/dataset.h"
+#include "data/sources/shard_sets.h"
 
 namespace ddp {
 
@@ -25,7 +26,7 @@ struct DataSets {
   bool without_train = false;
 };
 
-// Settings for image folders.
+// Settings for image folders and shards.
 struct FolderOptions {
   Preprocessing preprocessing = {};  // its shape is that of synthetic images, too
   std::int64_t max_bad_samples = 0;
@@ -38,6 +39,9 @@ struct FolderOptions {
   // Which files of an undivided folder or list evaluate (choose_parts()), and by which rule, for the header.
   std::string parts = {};
   std::string split = {};
+  // Shards, and where their pictures are.
+  ShardSettings shards = {};
+  ShardIndexes indexes = {};
   bool looks_for_copies = false;  // of pictures that evaluate, among those that train
 };
 

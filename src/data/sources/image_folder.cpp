@@ -14,12 +14,13 @@
 namespace ddp {
 namespace {
 
-// The first `limit` files, taken from all classes in turn, in the order of the listing.
-std::vector<ListedFile> limited(const FolderSplit& split, std::size_t classes, std::int64_t limit) {
-  const auto all = static_cast<std::int64_t>(split.files.size());
-  if (limit == 0 || limit >= all) return split.files;
+// The first `limit` elements, taken from all classes in turn, in their order.
+template <class Element>
+std::vector<Element> limited(const std::vector<Element>& elements, std::size_t classes, std::int64_t limit) {
+  const auto all = static_cast<std::int64_t>(elements.size());
+  if (limit == 0 || limit >= all) return elements;
   std::vector<std::int64_t> left(classes);
-  for (const ListedFile& file : split.files) ++left[static_cast<std::size_t>(file.label)];
+  for (const Element& element : elements) ++left[static_cast<std::size_t>(element.label)];
   std::vector<std::int64_t> taken(classes);
   for (std::int64_t count = 0; count < limit;) {
     for (std::size_t label = 0; label < classes && count < limit; ++label) {
@@ -28,47 +29,51 @@ std::vector<ListedFile> limited(const FolderSplit& split, std::size_t classes, s
       ++count;
     }
   }
-  std::vector<ListedFile> files;
-  for (const ListedFile& file : split.files) {
-    if (taken[static_cast<std::size_t>(file.label)]-- > 0) files.push_back(file);
+  std::vector<Element> chosen;
+  for (const Element& element : elements) {
+    if (taken[static_cast<std::size_t>(element.label)]-- > 0) chosen.push_back(element);
   }
-  return files;
+  return chosen;
 }
 
 }  // namespace
 
+ImageFolder::ImageFolder(const std::string& name, std::unique_ptr<PictureStore> pictures,
+                         const std::vector<std::string>& classes, const ImageFolderConfig& config,
+                         std::shared_ptr<BadSamples> bad)
+    : Dataset(name, pictures->size(), config.preprocessing.shape, static_cast<int>(classes.size())),
+      preprocessing_(config.preprocessing),
+      pictures_(std::move(pictures)),
+      bad_(std::move(bad)),
+      verified_(std::make_unique<std::atomic<bool>[]>(static_cast<std::size_t>(size()))) {
+  std::vector<std::string> names;
+  for (const std::string& each : classes) names.push_back(escape_name(each));
+  name_classes(std::move(names));
+}
+
+ImageFolder::ImageFolder(const std::string& name, const std::vector<Shard>& shards, const std::vector<Record>& records,
+                         const std::vector<std::string>& classes, const ImageFolderConfig& config,
+                         std::shared_ptr<BadSamples> bad)
+    : ImageFolder(name, std::make_unique<ShardPictures>(shards, limited(records, classes.size(), config.limit)),
+                  classes, config, std::move(bad)) {}
+
 ImageFolder::ImageFolder(const FolderSplit& split, const std::vector<std::string>& classes,
                          const ImageFolderConfig& config, std::shared_ptr<BadSamples> bad)
-    : Dataset("folder",
-              config.limit > 0 ? std::min(config.limit, static_cast<std::int64_t>(split.files.size()))
-                               : static_cast<std::int64_t>(split.files.size()),
-              config.preprocessing.shape, static_cast<int>(classes.size())),
-      preprocessing_(config.preprocessing),
-      folder_(split.folder),
-      bad_(std::move(bad)) {
-  std::vector<std::string> names;
-  for (const std::string& name : classes) names.push_back(escape_name(name));
-  name_classes(std::move(names));
-  for (ListedFile& file : limited(split, classes.size(), config.limit)) {
-    files_.push_back(std::move(file.name));
-    labels_.push_back(file.label);
-  }
-  verified_ = std::make_unique<std::atomic<bool>[]>(files_.size());
+    : ImageFolder("folder",
+                  std::make_unique<FolderPictures>(split.folder, limited(split.files, classes.size(), config.limit)),
+                  classes, config, std::move(bad)) {
   if (config.cache.empty()) return;
   const std::int64_t longer = std::max(shape().height, shape().width);
   const auto side = static_cast<std::int64_t>(std::ceil(static_cast<double>(longer) / preprocessing_.crop));
   cache_is_exact_ = config.evaluated && preprocessing_.exact;
+  const auto& files = static_cast<const FolderPictures&>(*pictures_);
   cache_ = open_image_cache(config.cache,
-                            {folder_, files_, side, cache_is_exact_ ? &preprocessing_ : nullptr, preprocessing_.upright,
-                             preprocessing_.filter},
+                            {files.folder(), files.files(), side, cache_is_exact_ ? &preprocessing_ : nullptr,
+                             preprocessing_.upright, preprocessing_.filter},
                             config.threads);
 }
 
-std::string ImageFolder::path(std::int64_t index) const {
-  return (folder_ / files_[static_cast<std::size_t>(index)]).string();
-}
-
-std::string ImageFolder::file(std::int64_t index) const { return escape_name(path(index)); }
+std::string ImageFolder::file(std::int64_t index) const { return escape_name(pictures_->name(index)); }
 
 std::int64_t ImageFolder::measured_samples() const {
   constexpr std::int64_t kMeasured = 512;
@@ -84,7 +89,7 @@ std::int64_t ImageFolder::measured_samples() const {
   for (std::int64_t i = 0; i < kProbed && right_size; ++i) {
     try {
       ImageDecoder& decoder = thread_decoder();
-      decoder.load(folder_ / files_[static_cast<std::size_t>(i * size() / kProbed)], preprocessing_.upright);
+      pictures_->load(i * size() / kProbed, decoder, preprocessing_.upright);
       (void)decoder.decode({look, {1, 1}});
     } catch (const BadImage&) {
       // The reason is reported when the file is read.
@@ -93,7 +98,7 @@ std::int64_t ImageFolder::measured_samples() const {
   return right_size ? size() : kMeasured;
 }
 
-int ImageFolder::label(std::int64_t index) const { return labels_[static_cast<std::size_t>(index)]; }
+int ImageFolder::label(std::int64_t index) const { return pictures_->label(index); }
 
 std::int64_t ImageFolder::read(std::int64_t index, std::span<std::uint8_t> pixels) const {
   return read_picture(index, nullptr, preprocessing_.exact, pixels);
@@ -134,7 +139,7 @@ void ImageFolder::read_one(std::int64_t index, const RegionChooser* choose, bool
   }
   const auto place = static_cast<std::size_t>(index);
   ImageDecoder& decoder = thread_decoder();
-  decoder.load(folder_ / files_[place], preprocessing_.upright);
+  pictures_->load(index, decoder, preprocessing_.upright);
   const bool verify = !verified_[place].load(std::memory_order_relaxed);
   if (choose == nullptr) {
     decoder.decode_shown(preprocessing_, exactly, pixels, verify);
@@ -176,10 +181,10 @@ std::int64_t ImageFolder::read_colours(std::int64_t index, const RegionChooser* 
       read_one(candidate, choose, exactly, pixels);
       return candidate;
     } catch (const BadImage& reason) {
-      bad_->report(path(candidate), reason.what());
+      bad_->report(pictures_->name(candidate), reason.what());
     }
   }
-  throw Error(ExitCode::data, fmt::format("{}: none of the {} images can be read", folder_.string(), size()));
+  throw Error(ExitCode::data, fmt::format("{}: none of the {} images can be read", pictures_->place(), size()));
 }
 
 }  // namespace ddp

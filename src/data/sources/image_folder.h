@@ -1,4 +1,4 @@
-// Images in one folder per class, decoded on reading.
+// Images in one folder per class or in shards, decoded on reading.
 //
 //   FolderListing listing = list_image_folder("data/cats-vs-dogs");
 //   const Preprocessing preprocessing{.shape = {3, 224, 224}};
@@ -21,6 +21,7 @@
 #include "data/index/bad_samples.h"
 #include "data/index/folder_listing.h"
 #include "data/sources/dataset.h"
+#include "data/sources/picture_store.h"
 
 namespace ddp {
 
@@ -35,6 +36,10 @@ struct ImageFolderConfig {
 class ImageFolder : public Dataset {
  public:
   ImageFolder(const FolderSplit& split, const std::vector<std::string>& classes, const ImageFolderConfig& config,
+              std::shared_ptr<BadSamples> bad);
+  // Pictures of shards: `records` have the labels of `classes`; without a cache.
+  ImageFolder(const std::string& name, const std::vector<Shard>& shards, const std::vector<Record>& records,
+              const std::vector<std::string>& classes, const ImageFolderConfig& config,
               std::shared_ptr<BadSamples> bad);
 
   std::int64_t read(std::int64_t index, std::span<std::uint8_t> pixels) const override;
@@ -58,9 +63,10 @@ class ImageFolder : public Dataset {
   // Reads one file of each class if all is well; reports none to BadSamples.
   std::vector<UnreadableClass> unreadable_classes(int threads) const;
 
-  std::string path(std::int64_t index) const;
-
  private:
+  ImageFolder(const std::string& name, std::unique_ptr<PictureStore> pictures, const std::vector<std::string>& classes,
+              const ImageFolderConfig& config, std::shared_ptr<BadSamples> bad);
+
   // The first sample from `index` on that can be read, by Pillow's arithmetic or as for training. Without `choose`, what is
   // shown without augmentation.
   std::int64_t read_picture(std::int64_t index, const RegionChooser* choose, bool exactly,
@@ -72,9 +78,7 @@ class ImageFolder : public Dataset {
   void read_one(std::int64_t index, const RegionChooser* choose, bool exactly, std::span<std::uint8_t> pixels) const;
 
   Preprocessing preprocessing_;
-  std::filesystem::path folder_;
-  std::vector<std::string> files_;  // relative to the folder
-  std::vector<std::int32_t> labels_;
+  std::unique_ptr<PictureStore> pictures_;
   std::shared_ptr<BadSamples> bad_;
   // Whether a file was found to be whole, so that later reads stop where their region ends.
   std::unique_ptr<std::atomic<bool>[]> verified_;

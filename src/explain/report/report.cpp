@@ -51,11 +51,6 @@ std::string configurations(std::span<const ReportedRun> runs) {
 std::map<std::string, std::string> settings_of(const std::string& text) {
   std::map<std::string, std::string> settings;
   std::istringstream lines(text);
-  const auto trimmed = [](std::string value) {
-    value.erase(0, value.find_first_not_of(" \t"));
-    value.erase(value.find_last_not_of(" \t") + 1);
-    return value;
-  };
   for (std::string line; std::getline(lines, line);) {
     line = line.substr(0, line.find('#'));
     const std::size_t equals = line.find('=');

@@ -12,9 +12,10 @@ void add_data(std::vector<OptionSpec>& table) {
   TopicTable data(table, "data", &Options::data);
   data.text("dataset", &D::dataset, "NAME", "a data set name",
             "data set: glyphs (needs no files), mnist, fashion-mnist, cifar10, cifar100, idx (other files in MNIST's "
-            "format), folder (images in DIR/{train,val}/CLASS or DIR/CLASS), synthetic");
-  data.text("data-dir", &D::data_dir, "DIR", "a folder", "folder that contains the data sets");
-  data.integer("workers", &D::workers, 0, 256, "loader threads per rank; 0: load synchronously within the step");
+            "format), folder (images in DIR/{train,val}/CLASS or DIR/CLASS), webdataset, tfrecord (shards), synthetic");
+  data.text("data-dir", &D::data_dir, "DIR", "a folder",
+            "folder that contains the data sets, or the shards that train: 'train-{0000..0127}.tar' or a folder");
+  data.integer("workers", &D::workers, 0, 256, "loader threads per rank; 0: none");
   data.integer("prefetch", &D::prefetch, 1, 1024, "batches loaded ahead per rank");
   data.integer("train-limit", &D::train_limit, 0, kNoLimit,
                "use only the first N training samples, of --dataset folder from all classes in turn; 0: all");
@@ -29,18 +30,17 @@ void add_data(std::vector<OptionSpec>& table) {
   data.choice("image-channels", &D::image_channels, "colour (3) or grey (1) images");
   data.begin_group("--dataset folder");
   data.text("labels", &D::labels, "FILE", "a file",
-            "images with the labels of this list, in place of a folder per class: CSV or TSV with the columns path, "
-            "label and "
-            "possibly split and group, or lines of a path and a label");
+            "images with their labels in a list: CSV or TSV with the columns path, label and possibly split and group, "
+            "or lines of both");
   data.real("val-split", &D::val_split, {0, 1},
-            "share of the images that evaluate if the folder has CLASS/ without train/ and val/; chosen by their "
-            "content, so that "
-            "copies of a picture stay together and added files move no other");
+            "share of the images that evaluate if there is CLASS/ without train/ and val/, chosen by their content");
   data.text("fold", &D::fold, "K/N", "a fold such as 1/5",
             "evaluate on the K-th of N parts of the images instead; --sweep fold=1/5,2/5,... does all");
   data.text("split-group", &D::split_group, "regex:R|COLUMN", "regex: and a regular expression, or a column",
-            "keep images on one side whose names have the same text in the first group of R, such as "
-            "regex:patient_([0-9]+), or that have the same text in this column of --labels");
+            "keep images on one side whose names have the same text in the first group of R, or that have the same "
+            "text in this column of --labels");
+  data.text("image-cache", &D::image_cache, "DIR|off", "a folder or off", "cache decoded images in this folder");
+  data.begin_group("--dataset folder, webdataset, tfrecord");
   data.choice("resize", &D::resize,
               "show the largest central rectangle of an image; all of it, distorted; or all, between black borders");
   data.real("eval-crop", &D::eval_crop, {0.01, 1}, "share of the sides that is cut out of the middle; timm's crop_pct")
@@ -48,10 +48,13 @@ void add_data(std::vector<OptionSpec>& table) {
   data.choice("interpolation", &D::interpolation, "Pillow's filter that resizes images");
   data.on_off("exif-orientation", &D::exif_orientation, "turn images as their EXIF data says; off: like torchvision");
   data.on_off("fast-decode", &D::fast_decode,
-              "evaluate like training reads, with large images shrunk while they are decoded, instead of "
-              "exactly as Pillow resizes them");
+              "evaluate like training reads: large images shrink while they are decoded");
   data.integer("max-bad-samples", &D::max_bad_samples, 0, kNoLimit, "number of unreadable files to tolerate");
-  data.text("image-cache", &D::image_cache, "DIR|off", "a folder or off", "cache decoded images in this folder");
+  data.begin_group("--dataset webdataset, tfrecord");
+  data.text("val-dir", &D::val_dir, "SHARDS", "shards or a folder", "the shards that evaluate, as --data-dir");
+  data.text("image-key", &D::image_key, "KEY", "a key",
+            "field or feature with the picture, where it has no usual name");
+  data.text("label-key", &D::label_key, "KEY", "a key", "field or feature with the label");
 }
 
 void add_augmentation(std::vector<OptionSpec>& table) {

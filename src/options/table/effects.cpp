@@ -46,6 +46,9 @@ constexpr auto effects_table() {
 
       {"dataset", kDataEffects},
       {"data-dir", kDataEffects},
+      {"val-dir", kDataEffects},
+      {"image-key", kDataEffects},
+      {"label-key", kDataEffects},
       {"workers", nothing},
       {"prefetch", nothing},
       {"train-limit", samples | pixels},

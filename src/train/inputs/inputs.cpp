@@ -149,6 +149,8 @@ Inputs gather_inputs(const MpiSession& session, const Job& job, std::optional<Im
   FolderDivision division = together(session, [&] { return job.rank() == 0 ? divide_folder(job) : FolderDivision{}; });
   division.parts = job.ranks.broadcast_text(division.parts, 0);
   division.rule = job.ranks.broadcast_text(division.rule, 0);
+  division.indexes.train = job.ranks.broadcast_text(division.indexes.train, 0);
+  division.indexes.test = job.ranks.broadcast_text(division.indexes.test, 0);
   Inputs inputs = together(session, [&] { return make_inputs(job, onnx, division, imported); });
   inputs.split = std::move(division.csv);
   check_same_on_all_ranks(job.ranks, inputs.fingerprint, ExitCode::preflight, "use the same data on all ranks");

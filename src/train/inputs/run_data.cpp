@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/text/text.h"
 #include "base/text/utf8.h"
 #include "data/index/labels.h"
 #include "data/index/split.h"
@@ -112,6 +113,36 @@ void check_same_split(const std::filesystem::path& stored, const std::string& no
         stored.string(), difference);
 }
 
+ShardSettings shards_of(const Job& job) {
+  const DataOptions& data = job.options.data;
+  ShardSettings shards{.format = data.dataset,
+                       .train = data.data_dir,
+                       .test = data.val_dir,
+                       .image_key = data.image_key,
+                       .label_key = data.label_key};
+  if (job.evaluates()) {
+    for (const std::string& name : job.start.evaluated->classes) shards.classes.push_back(unescape_bytes(name));
+  }
+  return shards;
+}
+
+// Options of shards that would be ignored.
+void check_shard_options(const Job& job) {
+  const DataOptions& data = job.options.data;
+  const bool shards = is_shard_format(data.dataset);
+  const std::initializer_list<std::pair<const char*, bool>> only_shards = {{"val-dir", !data.val_dir.empty()},
+                                                                           {"image-key", !data.image_key.empty()},
+                                                                           {"label-key", !data.label_key.empty()}};
+  for (const auto& [key, set] : only_shards) {
+    check(shards || !set, ExitCode::usage, "--{} applies to --dataset {} only; remove it", key,
+          join(shard_formats(), " and "));
+  }
+  check(!shards || data.image_cache == "off", ExitCode::usage,
+        "--image-cache stores the pictures of --dataset folder, not of shards; remove it");
+  check(!shards || data.labels.empty(), ExitCode::usage,
+        "--labels names files of --dataset folder, and shards have labels of their own; remove it");
+}
+
 FolderOptions folder_of(const Job& job, const FolderDivision& division) {
   const DataOptions& data = job.options.data;
   std::vector<std::string> classes;
@@ -127,6 +158,8 @@ FolderOptions folder_of(const Job& job, const FolderDivision& division) {
           .group_column = group_column_of(data),
           .parts = division.parts,
           .split = division.rule,
+          .shards = shards_of(job),
+          .indexes = division.indexes,
           .looks_for_copies = !job.evaluates() && job.start.data == DataUse::all};
 }
 
@@ -142,6 +175,12 @@ Normalization normalization_of(const Job& job, const DataSets& sets) {
 
 FolderDivision divide_folder(const Job& job) {
   const DataOptions& data = job.options.data;
+  check_shard_options(job);
+  if (is_shard_format(data.dataset)) {
+    check_divisible(job, fmt::format("--dataset {} has shards of its own for evaluation, --val-dir", data.dataset));
+    const std::filesystem::path folder = cache_directory("indexes").value_or("");
+    return {.indexes = index_shards(shards_of(job), {.folder = folder, .threads = omp_get_max_threads()})};
+  }
   const Undivided undivided = undivided_images(job);
   if (!undivided.reason.empty()) check_divisible(job, undivided.reason);
   const FolderListing& listing = undivided.list.listing;

@@ -22,11 +22,13 @@ struct RunData {
   bool keeps_images = false;                         // steps could read the training images from a device's memory
 };
 
-// How the images of an undivided folder or of a list are divided; empty texts for other data sets.
+// What one rank finds out for all: how the images of an undivided folder or of a list are divided, and where those of shards
+// are. Empty texts for other data sets.
 struct FolderDivision {
-  std::string parts;  // choose_parts() of data/index/split.h
-  std::string rule;   // for the header
-  std::string csv;    // for RUN/split.csv; on rank 0
+  std::string parts = {};  // choose_parts() of data/index/split.h
+  std::string rule = {};   // for the header
+  std::string csv = {};    // for RUN/split.csv; on rank 0
+  ShardIndexes indexes = {};
 };
 
 // Reads the ends of all images; for one rank, which tells the others. Throws Error(usage) for options of a division that do

@@ -100,7 +100,7 @@ TEST_F(ImageCacheTest, GivesNearlyWhatDecodingGives) {
   for (std::int64_t i = 0; i < decoded.size(); ++i) {
     decoded.read_plain(i, by_decoding);
     cached.read_plain(i, by_cache);
-    EXPECT_LT(mean_apart(by_decoding, by_cache), 1.5) << decoded.path(i);
+    EXPECT_LT(mean_apart(by_decoding, by_cache), 1.5) << decoded.file(i);
     EXPECT_NE(by_decoding, by_cache) << "the image is not of the cache";
     for (std::uint32_t draw = 0; draw < 20; ++draw) {
       const auto choose = [&](const ImageSize& size) {
@@ -111,7 +111,7 @@ TEST_F(ImageCacheTest, GivesNearlyWhatDecodingGives) {
       };
       decoded.read_region(i, choose, by_decoding);
       cached.read_region(i, choose, by_cache);
-      EXPECT_LT(mean_apart(by_decoding, by_cache), 3) << decoded.path(i);
+      EXPECT_LT(mean_apart(by_decoding, by_cache), 3) << decoded.file(i);
     }
   }
 }

@@ -118,7 +118,7 @@ constexpr Published kPublished[] = {
      "every_n_train_steps=checkpoint-every"},
     {"words that people try",
      "early-stopping=- grad-accum=logical-shards warmup=warmup-epochs class-weights=- max-epochs=epochs "
-     "mixed-precision=precision num-classes=new-classifier val-split val-dir=- aug=rand-augment "
+     "mixed-precision=precision num-classes=new-classifier val-split val-dir aug=rand-augment "
      "lr-decay=lr-gamma dropout=- freeze-backbone=freeze imgsz=image-size n-epochs=epochs wd=weight-decay "
      "bs=global-batch optim=optimizer scheduler=schedule fp16=precision bf16=precision gpus wandb=- "
      "horizontal-flip=random-flip cosine=schedule adamw=optimizer AMP=precision Learning_Rate=lr"},
