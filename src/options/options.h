@@ -55,6 +55,7 @@ enum class EvalViews { plain, mirror, mirror_shift };
 enum class OnNonFinite { stop, skip, rollback };
 enum class SaveFailure { retry, stop };
 enum class ExportFormat { automatic, onnx, safetensors };
+enum class PackFormat { jpeg, png };
 enum class ProgressStyle { automatic, bar, lines, none };
 enum class SummaryStyle { brief, full };
 
@@ -293,6 +294,16 @@ struct ExportOptions {
   friend bool operator==(const ExportOptions&, const ExportOptions&) = default;
 };
 
+// Options of the command pack.
+struct PackOptions {
+  std::int64_t size = 512;  // pixels of the shorter side at most; 0: any
+  PackFormat format = PackFormat::jpeg;
+  int quality = 90;  // of JPEG
+  std::int64_t shard_mib = 256;
+
+  friend bool operator==(const PackOptions&, const PackOptions&) = default;
+};
+
 // Options of the command bench.
 struct BenchOptions {
   bool on_request = false;  // time steps for each line on standard input
@@ -349,6 +360,7 @@ struct Options {
   DistributedOptions distributed;
   OutputOptions output;
   ExportOptions exported;
+  PackOptions pack;
   BenchOptions bench;
   SweepOptions sweep;
   ExplainOptions explain;
@@ -422,6 +434,7 @@ constexpr auto enum_names(EvalOn) { return std::to_array<std::string_view>({"ran
 constexpr auto enum_names(SaveFailure) { return std::to_array<std::string_view>({"retry", "stop"}); }
 constexpr auto enum_names(StoredFloats) { return std::to_array<std::string_view>({"fp32", "fp16", "bf16"}); }
 constexpr auto enum_names(ExportFormat) { return std::to_array<std::string_view>({"auto", "onnx", "safetensors"}); }
+constexpr auto enum_names(PackFormat) { return std::to_array<std::string_view>({"jpeg", "png"}); }
 constexpr auto enum_names(SummaryStyle) { return std::to_array<std::string_view>({"short", "full"}); }
 constexpr auto enum_names(ProgressStyle) { return std::to_array<std::string_view>({"auto", "bar", "lines", "none"}); }
 

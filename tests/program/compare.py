@@ -149,7 +149,7 @@ ELSEWHERE = {
     "it selects a checkpoint": "resume",
     "it changes evaluations only, and none of these images": "eval-views fast-decode",
     "the command line only": "config json dump-config help version run checkpoint format to average export-precision "
-    "fold-batch-norm on-request stages sweep sweep-list sweep-draws ranks-per-trial sweep-halving sweep-halving-epochs "
+    "pack-size pack-format pack-quality shard-mib fold-batch-norm on-request stages sweep sweep-list sweep-draws ranks-per-trial sweep-halving sweep-halving-epochs "
     "sweep-max-trials verify probe scaling-seconds",
 }
 

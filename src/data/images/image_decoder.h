@@ -30,6 +30,9 @@ class ImageDecoder {
   // Takes the bytes from the caller.
   void load(std::span<const std::uint8_t> bytes, bool upright = true);
 
+  // What was loaded.
+  std::span<const std::uint8_t> file() const { return std::span(file_).first(bytes_); }
+
   // `shape` has three channels.
   void decode(const RegionChooser& choose, const Shape& shape, std::span<std::uint8_t> pixels, bool verify = false,
               Interpolation filter = Interpolation::bilinear);

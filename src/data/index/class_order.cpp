@@ -14,16 +14,12 @@
 #include "base/text/utf8.h"
 
 namespace ddp {
-namespace {
-
 std::optional<std::int64_t> class_number(const std::string& text) {
   std::int64_t number = 0;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
   if (read.ec != std::errc() || read.ptr != text.data() + text.size() || number < 0) return std::nullopt;
   return number;
 }
-
-}  // namespace
 
 std::vector<std::string> class_order(const std::vector<std::filesystem::path>& folders,
                                      const std::set<std::string>& names) {

@@ -3,7 +3,9 @@
 //   class_order({"photos"}, {"10", "9", "8"});   // {"8", "9", "10"}
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,5 +18,8 @@ inline constexpr const char* kClassesFile = "classes.txt";
 // Throws Error(data) if the file has a class twice.
 std::vector<std::string> class_order(const std::vector<std::filesystem::path>& folders,
                                      const std::set<std::string>& names);
+
+// A class that is a number from 0 on.
+std::optional<std::int64_t> class_number(const std::string& name);
 
 }  // namespace ddp

@@ -83,7 +83,7 @@ std::vector<std::string> subfolders(const fs::path& folder) {
 
 // By which name a file is counted that is passed over.
 std::string kind_of_other_file(const fs::path& name, const std::string& suffix) {
-  const std::string text = name.string();
+  std::string text = name.string();
   if (lower_case(text) == "thumbs.db") return "Thumbs.db";
   if (text.starts_with("._")) return "._* of macOS";
   if (text == ".DS_Store") return text;

@@ -104,6 +104,7 @@ class AugmentedDataset : public Dataset {
   std::int64_t read_training(std::int64_t index, std::uint64_t key, std::span<std::uint8_t> pixels) const override;
   int label(std::int64_t index) const override { return plain_->label(index); }
   std::string file(std::int64_t index) const override { return plain_->file(index); }
+  bool load(std::int64_t index, ImageDecoder& decoder) const override { return plain_->load(index, decoder); }
   bool fixed() const override { return plain_->fixed() && !augmentation_.any(); }
 
  private:

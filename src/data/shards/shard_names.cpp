@@ -57,7 +57,8 @@ std::vector<std::string> expand(const std::string& pattern) {
           escape_name(pattern), kMostShards);
     std::vector<std::string> all;
     for (const std::string& choice : choices) {
-      for (const std::string& rest : rests) all.push_back(pattern.substr(0, open) + choice + rest);
+      const std::string begin = pattern.substr(0, open) + choice;
+      for (const std::string& rest : rests) all.push_back(begin + rest);
     }
     return all;
   }

@@ -105,8 +105,7 @@ std::optional<std::size_t> rank_of(std::string_view key, const std::string& want
 
 // A label of Feature: bytes_list (1) or int64_list (3), of which it has one value.
 std::string label_of(std::string_view feature) {
-  if (const std::string_view texts = part_of(feature, 1); !texts.empty())
-    return trimmed(std::string(part_of(texts, 1)));
+  if (const std::string_view texts = part_of(feature, 1); !texts.empty()) return trimmed(part_of(texts, 1));
   ProtoMessage numbers(part_of(feature, 3));
   const auto field = numbers.next();
   if (!field) return "";
@@ -129,7 +128,7 @@ Example parse_example(std::string_view data, const TfrecordKeys& wanted) {
     if (entry->number != 1 || !entry->has_bytes) continue;
     const std::string_view key = part_of(entry->bytes, 1);
     const std::string_view feature = part_of(entry->bytes, 2);
-    if (example.keys.size() < 12) example.keys.push_back(escape_name(std::string(key)));
+    if (example.keys.size() < 12) example.keys.push_back(escape_name(key));
     if (const auto rank = rank_of(key, wanted.image, kImageKeys); rank && *rank < best_image) {
       if (const std::string_view picture = part_of(part_of(feature, 1), 1); !picture.empty()) {
         best_image = *rank;

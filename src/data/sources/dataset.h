@@ -17,6 +17,8 @@
 
 namespace ddp {
 
+class ImageDecoder;  // data/images/image_decoder.h
+
 // The part of a data set.
 enum class Split { train, test };
 
@@ -57,6 +59,8 @@ class Dataset {
   // kept in device memory.
   virtual bool fixed() const { return true; }
   virtual int label(std::int64_t index) const = 0;
+  // Loads the file of a sample that has one, or a record like one; false for the others. Throws BadImage.
+  virtual bool load(std::int64_t /*index*/, ImageDecoder& /*decoder*/) const { return false; }
   // The file of a sample that has one of its own, as escape_name() has it; "" otherwise.
   virtual std::string file(std::int64_t /*index*/) const { return ""; }
   // The number of images whose mean and deviation stand for all; fewer where reading all takes long.

@@ -49,6 +49,10 @@ class ImageFolder : public Dataset {
   std::int64_t read_region(std::int64_t index, const RegionChooser& choose,
                            std::span<std::uint8_t> pixels) const override;
   int label(std::int64_t index) const override;
+  bool load(std::int64_t index, ImageDecoder& decoder) const override {
+    pictures_->load(index, decoder, preprocessing_.upright);
+    return true;
+  }
   std::string file(std::int64_t index) const override;
   bool fixed() const override { return false; }
   // All if there are few pixels and pictures have the network's size already, so that the result is that of the same images

@@ -68,6 +68,8 @@ class ShardPictures : public PictureStore {
   // The label of each record is that of the class.
   ShardPictures(std::vector<Shard> shards, std::vector<Record> records);
   ~ShardPictures() override;
+  ShardPictures(const ShardPictures&) = delete;
+  ShardPictures& operator=(const ShardPictures&) = delete;
 
   std::int64_t size() const override { return static_cast<std::int64_t>(records_.size()); }
   std::int32_t label(std::int64_t index) const override { return records_[static_cast<std::size_t>(index)].label; }

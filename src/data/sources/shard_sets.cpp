@@ -48,11 +48,19 @@ void settle(RecordIndex& index, const std::vector<std::string>& classes, const s
   const std::string first = escape_name(index.shards.front().path.string());
   check(!index.records.empty(), ExitCode::data, "{}: has no sample with a picture and a label{}", first,
         index.shards.size() > 1 ? fmt::format(", nor have the other {} shards", index.shards.size() - 1) : "");
+  const auto position = [&](const std::string& label) {
+    return std::find(classes.begin(), classes.end(), label) - classes.begin();
+  };
+  const auto count = static_cast<std::ptrdiff_t>(classes.size());
+  // Numbers count the names of the classes, from 0, unless some of these are numbers themselves.
+  const bool named = std::any_of(index.labels.begin(), index.labels.end(),
+                                 [&](const std::string& label) { return position(label) < count; });
   std::vector<std::int32_t> class_of;
   for (const std::string& label : index.labels) {
-    const auto found = std::find(classes.begin(), classes.end(), label);
-    check(found != classes.end(), ExitCode::data, "{}: the label '{}' is not {}", first, escape_name(label), missing);
-    class_of.push_back(static_cast<std::int32_t>(found - classes.begin()));
+    const std::ptrdiff_t found =
+        named ? position(label) : static_cast<std::ptrdiff_t>(class_number(label).value_or(count));
+    check(found < count, ExitCode::data, "{}: the label '{}' is not {}", first, escape_name(label), missing);
+    class_of.push_back(static_cast<std::int32_t>(found));
   }
   for (Record& record : index.records) record.label = class_of[static_cast<std::size_t>(record.label)];
 }

@@ -14,9 +14,10 @@ void add_export(std::vector<OptionSpec>& table) {
   exported.text("run", &E::run, "DIR", "a run folder", "run folder").unset = "--output";
   exported.text("checkpoint", &E::checkpoint, "latest|best|PATH", "latest, best or the path to a checkpoint",
                 "checkpoint to use");
-  exported.begin_group("export, report, scaling");
-  exported.text("to", &E::to, "FILE", "a file",
-                "output file; by default report writes RUN/report.html, and scaling writes scaling.svg");
+  exported.begin_group("export, pack, report, scaling");
+  exported.text(
+      "to", &E::to, "FILE", "a file",
+      "output file, of pack a folder; by default report writes RUN/report.html, and scaling writes scaling.svg");
   exported.begin_group("export");
   exported.choice("format", &E::format,
                   "onnx: network and weights, for inference; safetensors: weights only, for PyTorch; auto: by the "
@@ -24,6 +25,18 @@ void add_export(std::vector<OptionSpec>& table) {
   exported.on_off("average", &E::average, "export the moving average of the weights (--ema-decay)");
   exported.choice("export-precision", &E::precision, "numeric format of the exported tensors");
   exported.on_off("fold-batch-norm", &E::fold_batch_norm, "onnx: fold batch normalization into the preceding layers");
+}
+
+void add_pack(std::vector<OptionSpec>& table) {
+  using P = PackOptions;
+  TopicTable pack(table, kCommandTopic, &Options::pack);
+  pack.begin_group("pack");
+  pack.integer("pack-size", &P::size, 0, 65535,
+               "resize pictures so that the shorter side has at most N pixels; smaller ones, and all for 0, are stored "
+               "as they are");
+  pack.choice("pack-format", &P::format, "of pictures that are resized");
+  pack.integer("pack-quality", &P::quality, 1, 100, "quality of JPEG");
+  pack.integer("shard-mib", &P::shard_mib, 1, 1 << 20, "size of a shard in MiB, about");
 }
 
 void add_eval(std::vector<OptionSpec>& table) {
@@ -86,6 +99,7 @@ void add_scaling(std::vector<OptionSpec>& table) {
 void add_command_options(std::vector<OptionSpec>& table) {
   const std::size_t first = table.size();
   add_export(table);
+  add_pack(table);
   add_eval(table);
   add_bench(table);
   add_sweep(table);

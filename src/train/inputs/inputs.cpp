@@ -140,17 +140,22 @@ Inputs make_inputs(const Job& job, const std::string& onnx, const FolderDivision
   return inputs;
 }
 
+FolderDivision agreed_division(const MpiSession& session, const Job& job) {
+  FolderDivision division = together(session, [&] { return job.rank() == 0 ? divide_folder(job) : FolderDivision{}; });
+  division.parts = job.ranks.broadcast_text(division.parts, 0);
+  division.rule = job.ranks.broadcast_text(division.rule, 0);
+  division.indexes.train = job.ranks.broadcast_text(division.indexes.train, 0);
+  division.indexes.test = job.ranks.broadcast_text(division.indexes.test, 0);
+  return division;
+}
+
 Inputs gather_inputs(const MpiSession& session, const Job& job, std::optional<ImportedModel>& imported) {
   // Only rank 0 may have access to the file.
   const std::string read = together(session, [&] {
     return job.rank() == 0 ? read_model(job.options.model.model, job.start.model_copy) : std::string();
   });
   const std::string onnx = job.ranks.broadcast_text(read, 0);
-  FolderDivision division = together(session, [&] { return job.rank() == 0 ? divide_folder(job) : FolderDivision{}; });
-  division.parts = job.ranks.broadcast_text(division.parts, 0);
-  division.rule = job.ranks.broadcast_text(division.rule, 0);
-  division.indexes.train = job.ranks.broadcast_text(division.indexes.train, 0);
-  division.indexes.test = job.ranks.broadcast_text(division.indexes.test, 0);
+  FolderDivision division = agreed_division(session, job);
   Inputs inputs = together(session, [&] { return make_inputs(job, onnx, division, imported); });
   inputs.split = std::move(division.csv);
   check_same_on_all_ranks(job.ranks, inputs.fingerprint, ExitCode::preflight, "use the same data on all ranks");

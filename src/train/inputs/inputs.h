@@ -52,6 +52,9 @@ struct Inputs {
 Inputs make_inputs(const Job& job, const std::string& onnx, const FolderDivision& division,
                    std::optional<ImportedModel>& imported);
 
+// Collective: divide_folder() of rank 0; the texts for split.csv on rank 0 only.
+FolderDivision agreed_division(const MpiSession& session, const Job& job);
+
 // Collective. The same, with the file that rank 0 reads. Throws JointError(preflight) if the data differ between ranks.
 Inputs gather_inputs(const MpiSession& session, const Job& job, std::optional<ImportedModel>& imported);
 

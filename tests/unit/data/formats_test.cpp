@@ -9,6 +9,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "data/formats/encode.h"
 #include "data/formats/orientation.h"
 #include "data/images/image_decoder.h"
 #include "data/index/folder_listing.h"
@@ -147,6 +148,56 @@ TEST(Formats, APngOfTwelveBitsIsReadByItsUpperBits) {
   Bytes twelve = file;
   twelve.insert(twelve.begin() + 33, chunk.begin(), chunk.end());
   EXPECT_EQ(reading_of(twelve), plain);
+}
+
+// A smooth picture, as JPEG is made for.
+Bytes smooth_pixels(std::int64_t width, std::int64_t height, std::int64_t channels) {
+  Bytes pixels;
+  for (std::int64_t i = 0; i < width * height * channels; ++i) {
+    const double x = static_cast<double>(i / channels % width) / static_cast<double>(width);
+    const double y = static_cast<double>(i / channels / width) / static_cast<double>(height);
+    pixels.push_back(static_cast<std::uint8_t>(255 * (x + y + static_cast<double>(i % channels)) / 4));
+  }
+  return pixels;
+}
+
+TEST(Formats, EncodedPicturesAreReadAgain) {
+  for (const std::int64_t channels : {1, 3}) {
+    const Bytes pixels = smooth_pixels(37, 21, channels);
+    const RasterView view{pixels.data(), 37, 21, channels};
+    const RegionChooser all = whole_picture();
+    const auto furthest = [&](const std::string& file) {
+      Raster raster;
+      decode_picture(Bytes(file.begin(), file.end()), {.choose = all, .pixels = {1, 1}, .whole = true}, raster);
+      EXPECT_EQ(raster.width, 37);
+      EXPECT_EQ(raster.height, 21);
+      int most = 0;
+      for (std::size_t i = 0; i < 37 * 21; ++i) {
+        for (std::size_t c = 0; c < 3; ++c) {
+          const auto own = static_cast<std::size_t>(channels);
+          most = std::max(most, std::abs(raster.pixels[3 * i + c] - pixels[own * i + (own == 3 ? c : 0)]));
+        }
+      }
+      return most;
+    };
+    EXPECT_EQ(furthest(encode_png(view)), 0);
+    // Quantisation at quality 90, and colours at half the resolution.
+    EXPECT_LE(furthest(encode_jpeg(view, 90)), 12);
+    EXPECT_GT(encode_jpeg(view, 95).size(), encode_jpeg(view, 30).size());
+    EXPECT_EQ(content_suffix(encode_png(view)), "png");
+    EXPECT_EQ(content_suffix(encode_jpeg(view, 90)), "jpg");
+  }
+}
+
+TEST(Formats, TheContentTellsTheSuffix) {
+  std::size_t read = 0;
+  for (const auto& entry : fs::directory_iterator(kOddPictures)) {
+    const Bytes file = content_of(entry.path());
+    if (reading_of(file).starts_with("refused")) continue;
+    EXPECT_NE(content_suffix({reinterpret_cast<const char*>(file.data()), file.size()}), "") << entry.path();
+    ++read;
+  }
+  EXPECT_GT(read, 20U);
 }
 
 TEST(Formats, WhatIsNoPictureIsNamed) {

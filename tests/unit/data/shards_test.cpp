@@ -7,6 +7,7 @@
 #include "base/crc32c.h"
 #include "data/shards/record_index.h"
 #include "data/shards/shard_names.h"
+#include "data/shards/tar_writer.h"
 #include "data/shards/tfrecord.h"
 #include "data/shards/webdataset.h"
 #include "unit/data/files.h"
@@ -243,6 +244,25 @@ TEST_F(Shards, DamagedTfrecordsCostThatSample) {
               HasSubstr("is no TFRecord file"));
   EXPECT_THAT(error_of(ExitCode::data, [&] { (void)tfrecord("\x1F\x8B" + std::string(100, 'x')); }),
               HasSubstr("is compressed"));
+}
+
+TEST_F(Shards, WhatIsWrittenIsRead) {
+  const fs::path path = root() / "w.tar";
+  TarWriter writer(path, ExitCode::data);
+  const std::string picture(512, 'p');
+  for (int i = 0; i < 3; ++i) {
+    writer.add(fmt::format("{:08}.jpg", i), picture.substr(static_cast<std::size_t>(i)));
+    writer.add(fmt::format("{:08}.cls", i), std::to_string(7 * i));
+  }
+  EXPECT_FALSE(fs::exists(path)) << "before it is complete";
+  writer.finish();
+  EXPECT_EQ(fs::file_size(path), writer.bytes());
+  EXPECT_EQ(fs::file_size(path) % 512, 0U);
+  const RecordIndex index = read_webdataset_shard(path, {});
+  EXPECT_THAT(index.damaged, IsEmpty());
+  EXPECT_THAT(index.labels, ElementsAre("0", "7", "14"));
+  ASSERT_THAT(index.records, SizeIs(3));
+  EXPECT_EQ(index.records[2].bytes, 510U);
 }
 
 TEST_F(Shards, AnIndexIsKeptUntilAShardChanges) {

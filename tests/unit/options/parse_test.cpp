@@ -294,7 +294,7 @@ TEST(Parse, TheNameOfAnExportSaysItsFormat) {
   EXPECT_EQ(parse({"report", "runs/a", "--to", "x.html"}).exported.to, "x.html");
   EXPECT_EQ(parse({"scaling", "--to", "x.svg", "--scaling-seconds", "1"}).scaling.seconds, 1);
   EXPECT_THAT(usage_message({"train", "--to", "x.html"}),
-              HasSubstr("applies to the commands export, report and scaling only"));
+              HasSubstr("applies to the commands export, pack, report and scaling only"));
   EXPECT_THAT(usage_message({"bench", "--scaling-seconds", "1"}), HasSubstr("applies to the command scaling only"));
 }
 
