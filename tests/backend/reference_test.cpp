@@ -19,8 +19,16 @@ namespace {
 using reference::Inputs;
 using reference::Values;
 
+// GCC 12 takes a minute for a braced list of as many variants.
+template <class... Specs>
+std::vector<OpSpec> specs_of(const Specs&... specs) {
+  std::vector<OpSpec> all;
+  (all.emplace_back(specs), ...);
+  return all;
+}
+
 const std::vector<OpSpec>& small_specs() {
-  static const std::vector<OpSpec> specs = {
+  static const std::vector<OpSpec> specs = specs_of(
       ConvSpec{.batch = 2,
                .input = {2, 5, 6},
                .output_channels = 3,
@@ -71,19 +79,16 @@ const std::vector<OpSpec>& small_specs() {
       BatchNormSpec{.batch = 3, .shape = {2, 2, 3}, .epsilon = 0.1F, .activation = Activation::relu, .add = true},
       BatchNormSpec{.batch = 1, .shape = {2, 1, 1}},
       BatchNormSpec{.batch = 3, .shape = {2, 2, 3}, .activation = Activation::relu, .add = true, .frozen = true},
-      PreluSpec{.batch = 2, .shape = {3, 2, 2}},
-      PreluSpec{.batch = 2, .shape = {3, 2, 2}, .shared = true},
+      PreluSpec{.batch = 2, .shape = {3, 2, 2}}, PreluSpec{.batch = 2, .shape = {3, 2, 2}, .shared = true},
       SampleNormSpec{.batch = 2, .shape = {3, 2, 2}},
       SampleNormSpec{.batch = 2, .shape = {4, 2, 3}, .over = NormOver::groups, .groups = 2, .epsilon = 0.1F},
       SampleNormSpec{.batch = 2, .shape = {2, 2, 3}, .over = NormOver::groups, .groups = 2},
-      AddSpec{.batch = 2, .shape = {2, 2, 2}},
-      AddSpec{.batch = 2, .shape = {2, 2, 2}, .activation = Activation::relu6},
+      AddSpec{.batch = 2, .shape = {2, 2, 2}}, AddSpec{.batch = 2, .shape = {2, 2, 2}, .activation = Activation::relu6},
       LrnSpec{.batch = 2, .shape = {5, 2, 1}, .size = 3, .alpha = 0.5F, .k = 2},
       LrnSpec{.batch = 1, .shape = {5, 1, 2}, .size = 4, .alpha = 2, .beta = 0.5F},
       DropoutSpec{.batch = 3, .shape = {3, 2, 2}, .rate = 0.3F, .stream = 2},
-      ReorderSpec{.batch = 2, .shape = {2, 1, 2}},
-      SoftmaxSpec{.batch = 2, .shape = {4, 2, 1}},
-      ChannelsLastSpec{.batch = 2, .input = {2, 3, 2}}};
+      ReorderSpec{.batch = 2, .shape = {2, 1, 2}}, SoftmaxSpec{.batch = 2, .shape = {4, 2, 1}},
+      ChannelsLastSpec{.batch = 2, .input = {2, 3, 2}});
   return specs;
 }
 
