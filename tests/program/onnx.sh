@@ -119,7 +119,7 @@ one_line 'short.onnx: not a readable ONNX model'
 run 2 10 1 export --run first
 one_line '--to FILE'
 run 2 10 1 --to x.onnx
-one_line '--to applies to the commands export, report and scaling only'
+one_line '--to applies to the commands export, pack, report and scaling only'
 run 2 10 1 export --run first --format safetensors --fold-batch-norm --to x
 one_line 'fold-batch-norm requires --format onnx'
 run 2 10 1 export --run first --format onnx --to x.safetensors
