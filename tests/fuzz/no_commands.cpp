@@ -11,6 +11,7 @@ int run_eval(const MpiSession&, const Options&) { std::abort(); }
 int run_plan(const MpiSession&, const Options&) { std::abort(); }
 int run_bench(const MpiSession&, const Options&) { std::abort(); }
 int run_check(const MpiSession&, const Options&) { std::abort(); }
+int run_pack(const MpiSession&, const Options&) { std::abort(); }
 int run_export(const MpiSession&, const Options&) { std::abort(); }
 int run_replay(const MpiSession&, const Options&) { std::abort(); }
 int run_sweep(const MpiSession&, const Options&) { std::abort(); }

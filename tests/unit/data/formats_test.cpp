@@ -80,12 +80,12 @@ TEST(Formats, RegionsAreThoseOfTheUprightPicture) {
       decoder.load(file);
       const RegionChooser all = whole_picture();
       const Raster upright = decoder.decode({.choose = all, .pixels = {1, 1}, .whole = true});
-      for (const auto& [x, y, width, height] : {std::array{0.1, 0.2, 0.5, 0.7}, std::array{0.5, 0.0, 0.5, 0.4}}) {
+      for (const Region& share : {Region{0.1, 0.2, 0.5, 0.7}, Region{0.5, 0.0, 0.5, 0.4}}) {
         const RegionChooser part = [&](const ImageSize& size) {
           EXPECT_EQ(size, (ImageSize{upright.width, upright.height}));
           const auto w = static_cast<double>(size.width);
           const auto h = static_cast<double>(size.height);
-          return Region{x * w, y * h, width * w, height * h};
+          return Region{share.x * w, share.y * h, share.width * w, share.height * h};
         };
         Bytes got(std::size_t{3} * 8 * 8);
         Bytes expected(got.size());
