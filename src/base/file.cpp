@@ -173,6 +173,19 @@ std::size_t File::read(std::span<std::byte> bytes) {
   });
 }
 
+std::optional<std::size_t> read_at(int descriptor, std::span<std::byte> bytes, std::uint64_t offset) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ::ssize_t found =
+        ::pread(descriptor, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
+    if (found < 0 && errno == EINTR) continue;
+    if (found < 0) return std::nullopt;
+    if (found == 0) break;
+    done += static_cast<std::size_t>(found);
+  }
+  return done;
+}
+
 std::size_t File::read_at(std::span<std::byte> bytes, std::uint64_t offset) const {
   return fill(bytes, code_, path_, [&](std::span<std::byte> piece, std::size_t done) {
     return ::pread(descriptor_, piece.data(), piece.size(), static_cast<off_t>(offset + done));

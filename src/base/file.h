@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,6 +38,10 @@ class Descriptor {
  private:
   int value_;
 };
+
+// Reads from an offset until `bytes` is full or the file ends; returns how many bytes were read, or nothing with the reason in
+// errno.
+std::optional<std::size_t> read_at(int descriptor, std::span<std::byte> bytes, std::uint64_t offset);
 
 class File {
  public:

@@ -3,9 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -21,6 +23,7 @@
 #include "commands/commands.h"
 #include "commands/ranks.h"
 #include "data/formats/encode.h"
+#include "data/formats/formats.h"
 #include "data/images/image_decoder.h"
 #include "data/index/bad_samples.h"
 #include "data/index/class_order.h"
@@ -65,11 +68,7 @@ Packed packed_pixels(const Dataset& data, std::int64_t index, const PackOptions&
   std::vector<std::uint8_t> planes(shape.size());
   (void)data.read(index, planes);
   std::vector<std::uint8_t> pixels(planes.size());
-  const auto channels = static_cast<std::size_t>(shape.channels);
-  const std::size_t plane = planes.size() / channels;
-  for (std::size_t c = 0; c < channels; ++c) {
-    for (std::size_t i = 0; i < plane; ++i) pixels[i * channels + c] = planes[c * plane + i];
-  }
+  interleave(planes, static_cast<std::size_t>(shape.channels), pixels);
   return encoded({pixels.data(), shape.width, shape.height, shape.channels}, options, /*lossless=*/true);
 }
 
@@ -85,10 +84,7 @@ Packed resized(const Raster& raster, const PackOptions& options) {
   const Region all{0, 0, static_cast<double>(raster.width), static_cast<double>(raster.height)};
   resampler.run(raster.view(), all, shape, planes);
   std::vector<std::uint8_t> pixels(planes.size());
-  const std::size_t plane = planes.size() / 3;
-  for (std::size_t i = 0; i < plane; ++i) {
-    for (std::size_t c = 0; c < 3; ++c) pixels[3 * i + c] = planes[c * plane + i];
-  }
+  interleave(planes, 3, pixels);
   return encoded({pixels.data(), shape.width, shape.height, 3}, options, /*lossless=*/false);
 }
 
@@ -103,11 +99,11 @@ Packed packed(const Dataset& data, std::int64_t index, const PackOptions& option
   };
   // Whole, so that what is damaged is found.
   const Raster& raster = decoder.decode({.choose = all, .pixels = {1, 1}, .whole = true, .verify = true});
-  const std::string_view file(reinterpret_cast<const char*>(decoder.file().data()), decoder.file().size());
+  const std::span<const std::uint8_t> file = decoder.file();
   const std::string_view suffix = content_suffix(file);
   const bool common = suffix == "jpg" || suffix == "png" || suffix == "webp";
   const bool fits = std::min(size.width, size.height) <= options.size;
-  if (!suffix.empty() && (options.size == 0 || (fits && common))) return {suffix, std::string(file)};
+  if (!suffix.empty() && (options.size == 0 || (fits && common))) return {suffix, {file.begin(), file.end()}};
   return resized(raster, options);
 }
 
@@ -159,13 +155,13 @@ void write_shard(const fs::path& path, const ShardPart& shard, const PackOptions
 }
 
 // What decides about the contents; another one is never mixed with it.
-std::string plan_text(const Fingerprint& data, const PackOptions& options, std::int64_t train, std::int64_t test) {
+std::string plan_text(const Fingerprint& data, const PackOptions& options, const std::array<std::int64_t, 2>& samples) {
   OrderedJson plan;
   plan["pack"] = 1;
   plan["size"] = options.size;
   plan["format"] = options.format == PackFormat::png ? "png" : "jpeg";
   plan["quality"] = options.quality;
-  plan["samples_per_shard"] = {train, test};
+  plan["samples_per_shard"] = samples;
   for (const FingerprintPart& part : data) plan["data"][part.name] = part.value;
   return plan.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
@@ -261,31 +257,26 @@ int run_pack(const MpiSession& session, const Options& given) {
   const RunData data = together(session, [&] { return open_data(job, division); });
   const PackOptions& options = given.pack;
   const fs::path folder = given.exported.to;
-  const std::vector<ShardPart> shards = together(session, [&] {
-    const std::int64_t train = samples_per_shard(*data.sets.train, options);
-    const std::int64_t test = samples_per_shard(*data.sets.test, options);
-    if (session.rank() == 0) {
-      begin(folder, plan_text(data_fingerprint(data.sets, data.preprocessing.normalization), options, train, test),
-            data.sets.train->class_names());
-    }
-    std::vector<ShardPart> all = divided("train", *data.sets.train, train);
-    for (const ShardPart& shard : divided("val", *data.sets.test, test)) all.push_back(shard);
-    return all;
+  // In each shard that trains, and in each that evaluates.
+  std::array<std::int64_t, 2> samples{};
+  together(session, [&] {
+    if (session.rank() != 0) return;
+    samples = {samples_per_shard(*data.sets.train, options), samples_per_shard(*data.sets.test, options)};
+    begin(folder, plan_text(data_fingerprint(data.sets, data.preprocessing.normalization), options, samples),
+          data.sets.train->class_names());
   });
-  const auto mine = [&](std::size_t i) {
-    return i % static_cast<std::size_t>(session.size()) == static_cast<std::size_t>(session.rank());
-  };
+  communicator.broadcast(std::as_writable_bytes(std::span(samples)), 0);
+  std::vector<ShardPart> shards = divided("train", *data.sets.train, samples[0]);
+  for (const ShardPart& shard : divided("val", *data.sets.test, samples[1])) shards.push_back(shard);
   const std::string lines = together(session, [&] {
     BadSamples bad(given.data.max_bad_samples);
     std::string text;
-    for (std::size_t i = 0; i < shards.size(); ++i) {
-      if (!mine(i)) continue;
+    const auto ranks_here = static_cast<std::size_t>(session.size());
+    for (auto i = static_cast<std::size_t>(session.rank()); i < shards.size(); i += ranks_here) {
       std::error_code error;
       if (!fs::exists(folder / shards[i].name, error)) write_shard(folder / shards[i].name, shards[i], options, bad);
       text += described(folder, shards[i]).dump() + "\n";
-      if (session.rank() == 0)
-        log_info("{} of {} shards", std::min(shards.size(), i + static_cast<std::size_t>(session.size())),
-                 shards.size());
+      if (session.rank() == 0) log_info("{} of {} shards", std::min(shards.size(), i + ranks_here), shards.size());
     }
     return text;
   });

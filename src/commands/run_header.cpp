@@ -82,8 +82,9 @@ std::string data_text(const DataOptions& data, const Inputs& inputs) {
   if (data.train_limit > 0 && data.train_limit == train) limits.emplace_back("--train-limit");
   if (data.test_limit > 0 && data.test_limit == test) limits.emplace_back("--test-limit");
   if (!limits.empty()) {
-    text += fmt::format(" ({}: {})", join(limits),
-                        data.dataset == "folder" ? "taken from all classes in turn" : "the first ones of the files");
+    text +=
+        fmt::format(" ({}: {})", join(limits),
+                    resizes_pictures(data.dataset) ? "taken from all classes in turn" : "the first ones of the files");
   }
   const std::string& evaluation = inputs.images.sets.evaluation;
   return evaluation.empty() ? text : fmt::format("{}, evaluated on {}", text, evaluation);

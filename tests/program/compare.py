@@ -6,7 +6,9 @@ usage: compare.py PROGRAM MPIRUN
 Every option of the program stands below: in PLANTED with a difference and the kind and step of the verdict, in SAME, where runs must
 not differ, or in ELSEWHERE with the reason why it is not tried here. An option that is in none of them fails the test.
 """
-import concurrent.futures, os, re, shlex, shutil, struct, subprocess, sys, tempfile, threading, zlib
+import concurrent.futures, os, re, shlex, shutil, struct, subprocess, sys, tempfile, threading
+
+from grey_png import grey_png
 
 program, mpirun = sys.argv[1:3]
 os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
@@ -161,15 +163,6 @@ def fail(text):
     print("FAILED:", text, flush=True)
 
 
-def png(path, seed, exif=b""):
-    """A grey image of 28x28 pixels with a pattern of its own."""
-    rows = b"".join(b"\0" + bytes((seed * 37 + x * (seed % 7 + 1) + y * (seed % 5 + 2)) % 256 for x in range(28)) for y in range(28))
-    chunk = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-    with open(path, "wb") as file:
-        file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 28, 28, 8, 0, 0, 0, 0)) +
-                   (chunk(b"eXIf", exif) if exif else b"") + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
-
-
 def image_folder(root, odd):
     for split, count in (("train", 32), ("val", 8)):
         for label in ("a", "b"):
@@ -177,7 +170,8 @@ def image_folder(root, odd):
             for i in range(count):
                 # Every fourth lies upside down.
                 exif = struct.pack("<2sHIHHHIII", b"II", 42, 8, 1, 0x112, 3, 1, 3, 0) if i % 4 == 1 else b""
-                png(f"{root}/{split}/{label}/{i:02}.png", i + (100 if label == "b" else 0) + (odd if split == "train" and i == 3 else 0), exif)
+                with open(f"{root}/{split}/{label}/{i:02}.png", "wb") as file:
+                    file.write(grey_png(i + (100 if label == "b" else 0) + (odd if split == "train" and i == 3 else 0), exif))
 
 
 def execute(words, ranks=1):

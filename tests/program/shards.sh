@@ -19,6 +19,9 @@ grep -q 'evaluated on web/val-{0..2}.tar (12 images in 3 shards)' out || fail "t
 run 0 60 2 "${net[@]}" "${records[@]}" --output records-2
 same_tensors in-files/latest records-2/latest
 run 0 60 2 "${net[@]}" "${web[@]}" --max-steps 3 --output stopped
+grep -q 'pictures  *shorter side to 32, central 28' out || fail "the header does not say what is done to pictures"
+run 8 60 1 "${net[@]}" "${web[@]}" --resize squash --resume auto --output stopped
+one_line 'resizing by squash'
 run 0 60 3 "${net[@]}" "${web[@]}" --resume auto --output stopped
 same_tensors in-files/latest stopped/latest
 

@@ -4,8 +4,8 @@
 //   const InputArguments images;
 //   backend.ops().make_op(spec, Layout::nhwc, Layout::nhwc, "")->forward({.active = 50, .images = &images});
 //
-// It reads no activations and has no backward pass. The samples from `active` to the stored batch become zero. What a pass has to do before anything else is done
-// by its kernel too: on a GPU that is one launch instead of three.
+// It reads no activations and has no backward pass. The samples from `active` to the stored batch become zero. What a pass has to
+// do before anything else is done by its kernel too: on a GPU that is one launch instead of three.
 #pragma once
 
 #include <cstdint>

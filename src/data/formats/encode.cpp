@@ -1,6 +1,5 @@
 #include "data/formats/encode.h"
 
-#include <array>
 #include <cstddef>
 #include <cstdio>
 // jpeglib.h requires <cstdio>.
@@ -8,7 +7,6 @@
 #include <png.h>
 
 #include <cstdlib>
-#include <utility>
 
 #include "base/error.h"
 
@@ -57,22 +55,6 @@ std::string encode_png(const RasterView& picture) {
         "libpng cannot write a picture of {}x{}: {}", picture.width, picture.height, image.message);
   file.resize(bytes);
   return file;
-}
-
-std::string_view content_suffix(std::string_view file) {
-  using namespace std::literals;
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kKinds = {{{"\xFF\xD8\xFF"sv, "jpg"},
-                                                                                    {"\x89PNG"sv, "png"},
-                                                                                    {"RIFF"sv, "webp"},
-                                                                                    {"GIF8"sv, "gif"},
-                                                                                    {"BM"sv, "bmp"},
-                                                                                    {"II*\0"sv, "tif"},
-                                                                                    {"MM\0*"sv, "tif"}}};
-  for (const auto& [magic, suffix] : kKinds) {
-    if (file.starts_with(magic)) return suffix;
-  }
-  if (file.size() < 12 || file.substr(4, 4) != "ftyp") return "";
-  return file.substr(8, 4) == "avif" ? "avif" : "heic";
 }
 
 }  // namespace ddp

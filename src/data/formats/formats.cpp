@@ -36,15 +36,20 @@ bool is_tiff(std::span<const std::uint8_t> file) {
          bytes_are(file, 0, "MM\0+"sv);
 }
 
-Decode decoder_of(std::span<const std::uint8_t> file) {
-  if (bytes_are(file, 0, "\xFF\xD8\xFF")) return decode_jpeg;
-  if (bytes_are(file, 0, "\x89PNG\r\n\x1A\n")) return decode_png;
-  if (bytes_are(file, 0, "RIFF") && bytes_are(file, 8, "WEBP")) return decode_webp;
-  if (bytes_are(file, 0, "GIF87a") || bytes_are(file, 0, "GIF89a")) return decode_gif;
-  if (bytes_are(file, 0, "BM")) return decode_bmp;
-  if (is_tiff(file)) return decode_tiff;
-  if (has_brand(file, kAvifBrands)) return decode_avif;
-  return has_brand(file, kHeifBrands) ? decode_heif : nullptr;
+struct Format {
+  Decode decode = nullptr;  // null: no picture
+  std::string_view suffix = {};
+};
+
+Format format_of(std::span<const std::uint8_t> file) {
+  if (bytes_are(file, 0, "\xFF\xD8\xFF")) return {decode_jpeg, "jpg"};
+  if (bytes_are(file, 0, "\x89PNG\r\n\x1A\n")) return {decode_png, "png"};
+  if (bytes_are(file, 0, "RIFF") && bytes_are(file, 8, "WEBP")) return {decode_webp, "webp"};
+  if (bytes_are(file, 0, "GIF87a") || bytes_are(file, 0, "GIF89a")) return {decode_gif, "gif"};
+  if (bytes_are(file, 0, "BM")) return {decode_bmp, "bmp"};
+  if (is_tiff(file)) return {decode_tiff, "tif"};
+  if (has_brand(file, kAvifBrands)) return {decode_avif, "avif"};
+  return has_brand(file, kHeifBrands) ? Format{decode_heif, "heic"} : Format{};
 }
 
 bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
@@ -102,6 +107,8 @@ std::span<const std::string_view> picture_suffixes() {
   return kSuffixes;
 }
 
+std::string_view content_suffix(std::span<const std::uint8_t> file) { return format_of(file).suffix; }
+
 MissingLibrary missing_library(std::string_view suffix) {
   if (suffix == ".webp" && !webp_is_supported()) return {"libwebp", "", "WebP"};
   if (suffix == ".gif" && !gif_is_supported()) return {"giflib", "", "GIF"};
@@ -144,7 +151,7 @@ void begin_whole(const ImageSize& size, const RasterRequest& request, Raster& ra
 }
 
 void decode_picture(std::span<const std::uint8_t> file, const RasterRequest& request, Raster& raster) {
-  const Decode decode = decoder_of(file);
+  const Decode decode = format_of(file).decode;
   if (decode == nullptr) throw BadImage(kind_of_other(file));
   const Orientation orientation = request.upright ? orientation_of(file) : Orientation{};
   if (!orientation.turns()) return decode(file, request, raster);

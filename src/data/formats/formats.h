@@ -53,6 +53,9 @@ void decode_picture(std::span<const std::uint8_t> file, const RasterRequest& req
 std::span<const std::string_view> picture_suffixes();
 inline constexpr std::size_t kFirstSuffixes = 6;
 
+// The usual suffix of the format that the first bytes show, without a dot: "jpg"; "" for what is no picture.
+std::string_view content_suffix(std::span<const std::uint8_t> file);
+
 // What this build lacks for files with this suffix.
 struct MissingLibrary {
   std::string_view library;  // "libtiff"; empty: nothing

@@ -5,7 +5,9 @@
 //   const RasterView view = raster.view();   // to be resized
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "data/formats/region.h"
@@ -19,6 +21,14 @@ struct RasterView {
   std::int64_t height = 0;
   std::int64_t channels = 0;
 };
+
+// Writes planes [channels][n] as pixels [n][channels].
+inline void interleave(std::span<const std::uint8_t> planes, std::size_t channels, std::span<std::uint8_t> pixels) {
+  const std::size_t plane = planes.size() / channels;
+  for (std::size_t i = 0; i < plane; ++i) {
+    for (std::size_t c = 0; c < channels; ++c) pixels[i * channels + c] = planes[c * plane + i];
+  }
+}
 
 // RGB pixels of a part of an image, which may have been scaled down.
 struct Raster {

@@ -51,17 +51,8 @@ struct Header {
 static_assert(sizeof(Header) == 64 && sizeof(ImageCache::Entry) == 32);
 
 // Returns whether all bytes were read.
-bool read_at(int descriptor, void* to, std::size_t count, std::uint64_t offset) {
-  auto* bytes = static_cast<char*>(to);
-  while (count > 0) {
-    const ::ssize_t found = ::pread(descriptor, bytes, count, static_cast<::off_t>(offset));
-    if (found < 0 && errno == EINTR) continue;
-    if (found <= 0) return false;
-    bytes += found;
-    count -= static_cast<std::size_t>(found);
-    offset += static_cast<std::uint64_t>(found);
-  }
-  return true;
+bool read_all(int descriptor, std::span<std::byte> bytes, std::uint64_t offset) {
+  return read_at(descriptor, bytes, offset) == bytes.size();
 }
 
 [[noreturn]] void cannot_write(const fs::path& path, int error_number) {
@@ -151,7 +142,8 @@ Opened open_existing(const fs::path& path, const CachedImages& images, const XXH
   if (file.get() < 0) return {nullptr, errno == ENOENT ? "" : errno_text(errno)};
   if (std::string why = distrust(file.get(), path.parent_path()); !why.empty()) return {nullptr, why, true};
   Header header;
-  if (!read_at(file.get(), &header, sizeof header, 0) || header.magic != kMagic || header.hash != header.own_hash()) {
+  if (!read_all(file.get(), std::as_writable_bytes(std::span(&header, 1)), 0) || header.magic != kMagic ||
+      header.hash != header.own_hash()) {
     return {nullptr, "is not an image cache or is damaged"};
   }
   if (header.side != static_cast<std::uint64_t>(images.side) || header.images != images.files.size() ||
@@ -164,7 +156,7 @@ Opened open_existing(const fs::path& path, const CachedImages& images, const XXH
   }
   std::vector<ImageCache::Entry> entries(images.files.size());
   const std::size_t bytes = entries.size() * sizeof(ImageCache::Entry);
-  if (!read_at(file.get(), entries.data(), bytes, sizeof header) ||
+  if (!read_all(file.get(), std::as_writable_bytes(std::span(entries)), sizeof header) ||
       XXH3_64bits(entries.data(), bytes) != header.entries_hash) {
     return {nullptr, "is damaged"};
   }
@@ -213,10 +205,7 @@ ImageCache::Entry decode_for_cache(const fs::path& path, const CachedImages& ima
       decoder.decode([](const ImageSize& size) { return centre_region(size, 1, size); }, shape, planes, true,
                      images.filter);
     }
-    const std::size_t plane = planes.size() / 3;
-    for (std::size_t i = 0; i < plane; ++i) {
-      for (std::size_t c = 0; c < 3; ++c) pixels[3 * i + c] = planes[c * plane + i];
-    }
+    interleave(planes, 3, pixels);
     entry.hash = XXH3_64bits(pixels.data(), pixels.size());
     entry.width = static_cast<std::uint32_t>(stored.width);
     entry.height = static_cast<std::uint32_t>(stored.height);
@@ -355,7 +344,8 @@ const std::uint8_t* ImageCache::stored_pixels(const Entry& entry) const {
   thread_local std::vector<std::uint8_t> stored;
   const std::size_t bytes = std::size_t{3} * entry.width * entry.height;
   if (stored.size() < bytes) stored.resize(bytes);
-  if (read_at(descriptor_, stored.data(), bytes, entry.offset) && XXH3_64bits(stored.data(), bytes) == entry.hash) {
+  const std::span<std::byte> room = std::as_writable_bytes(std::span(stored).first(bytes));
+  if (read_all(descriptor_, room, entry.offset) && XXH3_64bits(stored.data(), bytes) == entry.hash) {
     return stored.data();
   }
   // Without the file, the next run creates a new one.

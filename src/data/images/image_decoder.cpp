@@ -39,11 +39,15 @@ void ImageDecoder::load(const std::filesystem::path& path, bool upright) {
 }
 
 void ImageDecoder::load(std::span<const std::uint8_t> bytes, bool upright) {
-  upright_ = upright;
   if (bytes.empty()) throw BadImage("is empty");
-  if (file_.size() < bytes.size()) file_.resize(bytes.size());
-  std::copy(bytes.begin(), bytes.end(), file_.begin());
-  bytes_ = bytes.size();
+  std::copy(bytes.begin(), bytes.end(), load_room(bytes.size(), upright).begin());
+}
+
+std::span<std::uint8_t> ImageDecoder::load_room(std::size_t bytes, bool upright) {
+  upright_ = upright;
+  if (file_.size() < bytes) file_.resize(bytes);
+  bytes_ = bytes;
+  return std::span(file_).first(bytes);
 }
 
 const Raster& ImageDecoder::decode(const RasterRequest& request) {

@@ -30,6 +30,8 @@ class ImageDecoder {
   // Takes the bytes from the caller.
   void load(std::span<const std::uint8_t> bytes, bool upright = true);
 
+  // Room for a file of `bytes` bytes, which the caller fills with all of them.
+  std::span<std::uint8_t> load_room(std::size_t bytes, bool upright = true);
   // What was loaded.
   std::span<const std::uint8_t> file() const { return std::span(file_).first(bytes_); }
 

@@ -122,13 +122,13 @@ void keep(const fs::path& path, const RecordIndex& index) {
 
 // `index` without the shards that are not as they were; the others by their paths.
 std::map<fs::path, RecordIndex> unchanged_shards(const RecordIndex& index, const std::vector<Shard>& now) {
-  std::map<fs::path, std::int32_t> wanted;
+  std::map<fs::path, const Shard*> wanted;
+  for (const Shard& shard : now) wanted[shard.path] = &shard;
   std::map<fs::path, RecordIndex> parts;
   std::vector<RecordIndex*> part_of(index.shards.size());
-  for (const Shard& shard : now) {
-    const auto same = std::find(index.shards.begin(), index.shards.end(), shard);
-    if (same == index.shards.end()) continue;
-    part_of[static_cast<std::size_t>(same - index.shards.begin())] = &parts[shard.path];
+  for (std::size_t i = 0; i < index.shards.size(); ++i) {
+    const auto same = wanted.find(index.shards[i].path);
+    if (same != wanted.end() && *same->second == index.shards[i]) part_of[i] = &parts[same->first];
   }
   for (auto& [path, part] : parts) part.labels = index.labels;
   for (Record record : index.records) {

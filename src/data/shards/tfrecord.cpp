@@ -17,6 +17,8 @@
 #include "base/status/heartbeat.h"
 #include "base/text/text.h"
 #include "base/text/utf8.h"
+#include "data/images/image_decoder.h"
+#include "data/shards/preference.h"
 
 namespace ddp {
 namespace {
@@ -95,14 +97,6 @@ std::string_view part_of(std::string_view message, std::uint64_t number) {
   return found;
 }
 
-// By preference from 0.
-std::optional<std::size_t> rank_of(std::string_view key, const std::string& wanted, const auto& known) {
-  if (!wanted.empty()) return key == wanted ? std::optional<std::size_t>(0) : std::nullopt;
-  const auto* const found = std::find(known.begin(), known.end(), key);
-  if (found == known.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - known.begin());
-}
-
 // A label of Feature: bytes_list (1) or int64_list (3), of which it has one value.
 std::string label_of(std::string_view feature) {
   if (const std::string_view texts = part_of(feature, 1); !texts.empty()) return trimmed(part_of(texts, 1));
@@ -129,13 +123,13 @@ Example parse_example(std::string_view data, const TfrecordKeys& wanted) {
     const std::string_view key = part_of(entry->bytes, 1);
     const std::string_view feature = part_of(entry->bytes, 2);
     if (example.keys.size() < 12) example.keys.push_back(escape_name(key));
-    if (const auto rank = rank_of(key, wanted.image, kImageKeys); rank && *rank < best_image) {
+    if (const auto rank = preference(key, wanted.image, kImageKeys); rank && *rank < best_image) {
       if (const std::string_view picture = part_of(part_of(feature, 1), 1); !picture.empty()) {
         best_image = *rank;
         example.picture = picture;
       }
     }
-    if (const auto rank = rank_of(key, wanted.label, kLabelKeys); rank && *rank < best_label) {
+    if (const auto rank = preference(key, wanted.label, kLabelKeys); rank && *rank < best_label) {
       if (std::string label = label_of(feature); !label.empty()) {
         best_label = *rank;
         example.label = std::move(label);
@@ -208,6 +202,10 @@ RecordIndex read_tfrecord_shard(const std::filesystem::path& path, const Tfrecor
       damaged(fmt::format("has no {} (its keys: {})",
                           example.picture.empty() ? names(keys.image, kImageKeys) : names(keys.label, kLabelKeys),
                           join(example.keys)));
+      continue;
+    }
+    if (example.picture.size() > kMaxImageFileBytes) {
+      damaged("has a picture of more than 1 GiB");
       continue;
     }
     const auto [found, added] = labels.emplace(example.label, static_cast<std::int32_t>(labels.size()));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -15,6 +14,9 @@
 #include "base/status/heartbeat.h"
 #include "base/text/text.h"
 #include "base/text/utf8.h"
+#include "data/formats/formats.h"
+#include "data/images/image_decoder.h"
+#include "data/shards/preference.h"
 #include "data/shards/tar_reader.h"
 
 namespace ddp {
@@ -22,8 +24,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::array<std::string_view, 12> kPictures = {"jpg", "jpeg", "png", "webp", "jpe",  "jfif",
-                                                        "bmp", "gif",  "tif", "tiff", "avif", "heic"};
+constexpr std::array<std::string_view, 3> kLabels = {"cls", "json", "txt"};
 constexpr std::array<const char*, 4> kJsonLabels = {"label", "class", "cls", "class_id"};
 constexpr std::uint64_t kMostLabelBytes = 1 << 20;
 
@@ -35,26 +36,15 @@ std::pair<std::string, std::string> key_and_field(const std::string& name) {
   return {name.substr(0, dot), lower_case(name.substr(dot + 1))};
 }
 
-// By preference from 0; nothing if the field has no picture. "image.jpg" counts after "jpg".
-std::optional<std::size_t> picture_rank(const std::string& field, const std::string& wanted) {
-  if (!wanted.empty()) return field == wanted ? std::optional<std::size_t>(0) : std::nullopt;
-  const auto rank = [](std::string_view suffix) -> std::optional<std::size_t> {
-    const auto* const found = std::find(kPictures.begin(), kPictures.end(), suffix);
-    if (found == kPictures.end()) return std::nullopt;
-    return static_cast<std::size_t>(found - kPictures.begin());
-  };
-  if (const auto exact = rank(field)) return exact;
-  const auto last = rank(field.substr(field.find_last_of('.') + 1));
-  return last ? std::optional(kPictures.size() + *last) : std::nullopt;
-}
-
-// By preference from 0.
-std::optional<std::size_t> label_rank(const std::string& field, const std::string& wanted) {
-  if (!wanted.empty()) return field == wanted ? std::optional<std::size_t>(0) : std::nullopt;
-  constexpr std::array<std::string_view, 3> kLabels = {"cls", "json", "txt"};
-  const auto* const found = std::find(kLabels.begin(), kLabels.end(), field);
-  if (found == kLabels.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - kLabels.begin());
+// Nothing if the field has no picture. "image.jpg" counts after "jpg".
+std::optional<std::size_t> picture_preference(const std::string& field, const std::string& wanted) {
+  const std::span<const std::string_view> suffixes = picture_suffixes();
+  if (!wanted.empty()) return preference(field, wanted, suffixes);
+  if (const auto exact = preference("." + field, "", suffixes)) return exact;
+  const std::size_t dot = field.rfind('.');
+  if (dot == std::string::npos) return std::nullopt;
+  const auto last = preference(std::string_view(field).substr(dot), "", suffixes);
+  return last ? std::optional(suffixes.size() + *last) : std::nullopt;
 }
 
 std::string text_of(const Json& value) {
@@ -104,12 +94,13 @@ class ShardScan {
       sample_.key = key;
       sample_.begin = member.offset;
     }
-    if (const auto rank = picture_rank(field, fields_.image);
+    if (const auto rank = picture_preference(field, fields_.image);
         rank && (!sample_.picture || *rank < sample_.picture_rank)) {
       sample_.picture = member;
       sample_.picture_rank = *rank;
     }
-    if (const auto rank = label_rank(field, fields_.label); rank && (!sample_.label || *rank < sample_.label_rank)) {
+    if (const auto rank = preference(field, fields_.label, kLabels);
+        rank && (!sample_.label || *rank < sample_.label_rank)) {
       sample_.label = member;
       sample_.label_rank = *rank;
       sample_.label_field = field;
@@ -132,7 +123,7 @@ class ShardScan {
   std::string append(const Sample& sample) {
     if (!sample.picture) return "has no picture";
     if (!sample.label) return "has no label";
-    if (sample.picture->bytes > std::numeric_limits<std::uint32_t>::max()) return "has a picture of more than 4 GiB";
+    if (sample.picture->bytes > kMaxImageFileBytes) return "has a picture of more than 1 GiB";
     if (sample.label->bytes > kMostLabelBytes) return "has a label of more than 1 MiB";
     std::string text(static_cast<std::size_t>(sample.label->bytes), '\0');
     if (file_.read_at(std::as_writable_bytes(std::span(text)), sample.label->offset) < text.size())
@@ -186,15 +177,6 @@ ShardFormat webdataset_format(const WebdatasetFields& fields) {
   return {.name = fmt::format("webdataset {} {}", fields.image, fields.label),
           .suffixes = {".tar"},
           .read = [fields](const std::filesystem::path& path) { return read_webdataset_shard(path, fields); }};
-}
-
-std::string tar_member_name(const std::filesystem::path& path, std::uint64_t offset) {
-  const File file(path, File::Mode::read, ExitCode::data);
-  TarReader tar(file);
-  while (const std::optional<TarMember> member = tar.next()) {
-    if (member->offset == offset) return member->name;
-  }
-  return "";
 }
 
 }  // namespace ddp

@@ -23,7 +23,4 @@ ShardFormat webdataset_format(const WebdatasetFields& fields = {});
 // is looked for. Throws Error(data) for a file that is no tar, or a compressed one.
 RecordIndex read_webdataset_shard(const std::filesystem::path& path, const WebdatasetFields& fields);
 
-// The name of the member whose data begin at `offset`, for messages; "" if there is none.
-std::string tar_member_name(const std::filesystem::path& path, std::uint64_t offset);
-
 }  // namespace ddp

@@ -31,7 +31,7 @@ struct Request {
   std::int64_t train_limit;
   std::int64_t test_limit;
   int threads;
-  FolderOptions folder;
+  const FolderOptions& folder;
 };
 
 DataSets open_glyphs(const Request& request) {
@@ -225,12 +225,8 @@ DataSets open_folder(const Request& request) {
 DataSets open_records(const Request& request) {
   const FolderOptions& options = request.folder;
   const auto bad = std::make_shared<BadSamples>(options.max_bad_samples);
-  ShardSets sets = open_shards(options.shards, options.indexes, {.preprocessing = options.preprocessing},
-                               request.train_limit, request.test_limit, bad);
-  return {.train = std::move(sets.train),
-          .test = std::move(sets.test),
-          .evaluation = std::move(sets.evaluation),
-          .without_train = !options.shards.classes.empty()};
+  return open_shards(options.shards, options.indexes, {.preprocessing = options.preprocessing}, request.train_limit,
+                     request.test_limit, bad);
 }
 
 DataSets open_synthetic(const Request& request) {

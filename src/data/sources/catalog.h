@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,17 +13,6 @@
 #include "data/sources/shard_sets.h"
 
 namespace ddp {
-
-struct DataSets {
-  std::unique_ptr<Dataset> train;
-  std::unique_ptr<Dataset> test;
-  // The folder of an image folder that evaluates: "valid (test is not read)".
-  std::string evaluation = {};
-  // Files of a folder that are passed over: "9 files (7 .txt, 2 Thumbs.db)".
-  std::string passed_over = {};
-  // `train` has the images of `test`, because there are none for training (FolderOptions::classes).
-  bool without_train = false;
-};
 
 // Settings for image folders and shards.
 struct FolderOptions {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -76,6 +77,18 @@ class Dataset {
   Shape shape_;
   int classes_;
   std::vector<std::string> class_names_;
+};
+
+// The parts of a data set (data/sources/catalog.h).
+struct DataSets {
+  std::unique_ptr<Dataset> train;
+  std::unique_ptr<Dataset> test;
+  // The folder or the shards that evaluate: "valid (test is not read)".
+  std::string evaluation = {};
+  // Files of a folder that are passed over: "9 files (7 .txt, 2 Thumbs.db)".
+  std::string passed_over = {};
+  // `train` has the images of `test`, because there are none for training: an evaluation.
+  bool without_train = false;
 };
 
 }  // namespace ddp

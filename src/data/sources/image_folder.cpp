@@ -16,7 +16,7 @@ namespace {
 
 // The first `limit` elements, taken from all classes in turn, in their order.
 template <class Element>
-std::vector<Element> limited(const std::vector<Element>& elements, std::size_t classes, std::int64_t limit) {
+std::vector<Element> limited(std::vector<Element> elements, std::size_t classes, std::int64_t limit) {
   const auto all = static_cast<std::int64_t>(elements.size());
   if (limit == 0 || limit >= all) return elements;
   std::vector<std::int64_t> left(classes);
@@ -51,11 +51,13 @@ ImageFolder::ImageFolder(const std::string& name, std::unique_ptr<PictureStore> 
   name_classes(std::move(names));
 }
 
-ImageFolder::ImageFolder(const std::string& name, const std::vector<Shard>& shards, const std::vector<Record>& records,
+ImageFolder::ImageFolder(const std::string& name, std::vector<Shard> shards, std::vector<Record> records,
                          const std::vector<std::string>& classes, const ImageFolderConfig& config,
                          std::shared_ptr<BadSamples> bad)
-    : ImageFolder(name, std::make_unique<ShardPictures>(shards, limited(records, classes.size(), config.limit)),
-                  classes, config, std::move(bad)) {}
+    : ImageFolder(
+          name,
+          std::make_unique<ShardPictures>(std::move(shards), limited(std::move(records), classes.size(), config.limit)),
+          classes, config, std::move(bad)) {}
 
 ImageFolder::ImageFolder(const FolderSplit& split, const std::vector<std::string>& classes,
                          const ImageFolderConfig& config, std::shared_ptr<BadSamples> bad)

@@ -38,7 +38,7 @@ class ImageFolder : public Dataset {
   ImageFolder(const FolderSplit& split, const std::vector<std::string>& classes, const ImageFolderConfig& config,
               std::shared_ptr<BadSamples> bad);
   // Pictures of shards: `records` have the labels of `classes`; without a cache.
-  ImageFolder(const std::string& name, const std::vector<Shard>& shards, const std::vector<Record>& records,
+  ImageFolder(const std::string& name, std::vector<Shard> shards, std::vector<Record> records,
               const std::vector<std::string>& classes, const ImageFolderConfig& config,
               std::shared_ptr<BadSamples> bad);
 

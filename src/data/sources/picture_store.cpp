@@ -4,9 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <optional>
+#include <span>
 
 #include "base/file.h"
 #include "base/status/heartbeat.h"
@@ -74,18 +74,11 @@ void ShardPictures::load(std::int64_t index, ImageDecoder& decoder, bool upright
   const FileActivity activity("reading " + shards_[shard].path.string());
   const auto [descriptor, mine] = open(shard);
   const std::optional<Descriptor> closed = mine ? std::optional<Descriptor>(std::in_place, descriptor) : std::nullopt;
-  thread_local std::vector<std::uint8_t> bytes;
-  if (bytes.size() < record.bytes) bytes.resize(record.bytes);
-  std::size_t have = 0;
-  while (have < record.bytes) {
-    const ::ssize_t found =
-        ::pread(descriptor, bytes.data() + have, record.bytes - have, static_cast<::off_t>(record.offset + have));
-    if (found < 0 && errno == EINTR) continue;
-    if (found < 0) throw BadImage(fmt::format("cannot be read: {}", errno_text(errno)));
-    if (found == 0) throw BadImage("is truncated");
-    have += static_cast<std::size_t>(found);
-  }
-  decoder.load(std::span(bytes).first(record.bytes), upright);
+  if (record.bytes == 0) throw BadImage("is empty");
+  const std::span<std::uint8_t> room = decoder.load_room(record.bytes, upright);
+  const std::optional<std::size_t> found = read_at(descriptor, std::as_writable_bytes(room), record.offset);
+  if (!found) throw BadImage(fmt::format("cannot be read: {}", errno_text(errno)));
+  if (*found < room.size()) throw BadImage("is truncated");
 }
 
 }  // namespace ddp

@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
@@ -48,19 +49,19 @@ void settle(RecordIndex& index, const std::vector<std::string>& classes, const s
   const std::string first = escape_name(index.shards.front().path.string());
   check(!index.records.empty(), ExitCode::data, "{}: has no sample with a picture and a label{}", first,
         index.shards.size() > 1 ? fmt::format(", nor have the other {} shards", index.shards.size() - 1) : "");
-  const auto position = [&](const std::string& label) {
-    return std::find(classes.begin(), classes.end(), label) - classes.begin();
-  };
-  const auto count = static_cast<std::ptrdiff_t>(classes.size());
+  std::unordered_map<std::string, std::int32_t> numbers;
+  for (std::size_t i = 0; i < classes.size(); ++i) numbers.emplace(classes[i], static_cast<std::int32_t>(i));
   // Numbers count the names of the classes, from 0, unless some of these are numbers themselves.
   const bool named = std::any_of(index.labels.begin(), index.labels.end(),
-                                 [&](const std::string& label) { return position(label) < count; });
+                                 [&](const std::string& label) { return numbers.contains(label); });
   std::vector<std::int32_t> class_of;
   for (const std::string& label : index.labels) {
-    const std::ptrdiff_t found =
-        named ? position(label) : static_cast<std::ptrdiff_t>(class_number(label).value_or(count));
-    check(found < count, ExitCode::data, "{}: the label '{}' is not {}", first, escape_name(label), missing);
-    class_of.push_back(static_cast<std::int32_t>(found));
+    const auto found = numbers.find(label);
+    const std::int64_t number =
+        named ? (found == numbers.end() ? -1 : found->second) : class_number(label).value_or(-1);
+    check(number >= 0 && number < static_cast<std::int64_t>(classes.size()), ExitCode::data,
+          "{}: the label '{}' is not {}", first, escape_name(label), missing);
+    class_of.push_back(static_cast<std::int32_t>(number));
   }
   for (Record& record : index.records) record.label = class_of[static_cast<std::size_t>(record.label)];
 }
@@ -89,11 +90,10 @@ ShardIndexes index_shards(const ShardSettings& settings, const IndexSettings& in
   ShardIndexes texts;
   if (settings.classes.empty()) {
     const std::vector<std::filesystem::path> train = shard_names(settings.train, format.suffixes);
+    std::set<std::filesystem::path> evaluating;
+    for (const std::filesystem::path& path : test) evaluating.insert(path.lexically_normal());
     for (const std::filesystem::path& path : train) {
-      const bool both = std::any_of(test.begin(), test.end(), [&](const std::filesystem::path& other) {
-        return path.lexically_normal() == other.lexically_normal();
-      });
-      check(!both, ExitCode::usage,
+      check(!evaluating.contains(path.lexically_normal()), ExitCode::usage,
             "{} is in both --data-dir and --val-dir; name shards that train and others that evaluate",
             escape_name(path.string()));
     }
@@ -103,9 +103,9 @@ ShardIndexes index_shards(const ShardSettings& settings, const IndexSettings& in
   return texts;
 }
 
-ShardSets open_shards(const ShardSettings& settings, const ShardIndexes& indexes, const ImageFolderConfig& config,
-                      std::int64_t train_limit, std::int64_t test_limit, const std::shared_ptr<BadSamples>& bad) {
-  ShardSets sets;
+DataSets open_shards(const ShardSettings& settings, const ShardIndexes& indexes, const ImageFolderConfig& config,
+                     std::int64_t train_limit, std::int64_t test_limit, const std::shared_ptr<BadSamples>& bad) {
+  DataSets sets;
   std::vector<std::string> classes = settings.classes;
   std::string missing = "one of the checkpoint's classes";
   ImageFolderConfig limited = config;
@@ -114,12 +114,14 @@ ShardSets open_shards(const ShardSettings& settings, const ShardIndexes& indexes
     classes = class_order({train.shards.front().path.parent_path()}, {train.labels.begin(), train.labels.end()});
     settle(train, classes, fmt::format("in {}", kClassesFile), *bad);
     limited.limit = train_limit;
-    sets.train = std::make_unique<ImageFolder>(settings.format, train.shards, train.records, classes, limited, bad);
+    sets.train = std::make_unique<ImageFolder>(settings.format, std::move(train.shards), std::move(train.records),
+                                               classes, limited, bad);
     missing = "a label of those that train";
   }
   RecordIndex test = parsed(indexes.test);
   settle(test, classes, missing, *bad);
-  if (!sets.train) {
+  sets.without_train = sets.train == nullptr;
+  if (sets.without_train) {
     limited.limit = train_limit;
     sets.train = std::make_unique<ImageFolder>(settings.format, test.shards, test.records, classes, limited, bad);
   }
@@ -127,7 +129,8 @@ ShardSets open_shards(const ShardSettings& settings, const ShardIndexes& indexes
   limited.evaluated = true;
   sets.evaluation = fmt::format("{} ({} in {})", escape_name(settings.test), counted(test.records.size(), "image"),
                                 counted(test.shards.size(), "shard"));
-  sets.test = std::make_unique<ImageFolder>(settings.format, test.shards, test.records, classes, limited, bad);
+  sets.test = std::make_unique<ImageFolder>(settings.format, std::move(test.shards), std::move(test.records), classes,
+                                            limited, bad);
   return sets;
 }
 

@@ -2,7 +2,7 @@
 //
 //   const ShardSettings settings{.format = "webdataset", .train = "train-{0000..0127}.tar", .test = "val-{0..7}.tar"};
 //   const ShardIndexes indexes = index_shards(settings, {.folder = "indexes", .threads = 2});
-//   const ShardSets data = open_shards(settings, indexes, {}, 0, 0, std::make_shared<BadSamples>(0));
+//   const DataSets data = open_shards(settings, indexes, {}, 0, 0, std::make_shared<BadSamples>(0));
 #pragma once
 
 #include <cstdint>
@@ -38,15 +38,9 @@ struct ShardIndexes {
 // Throws Error(usage) without shards that evaluate, and Error(data) like open_index().
 ShardIndexes index_shards(const ShardSettings& settings, const IndexSettings& index);
 
-struct ShardSets {
-  std::unique_ptr<Dataset> train;  // for an evaluation that of `test`
-  std::unique_ptr<Dataset> test;
-  std::string evaluation;  // for the header: "val-{0..7}.tar (1,200 images in 8 shards)"
-};
-
-// `limits`: of images that train and that evaluate. Throws Error(data) if there is no sample, if a label that evaluates is
+// With the first images only, of all classes in turn, if the limits are not 0. Throws Error(data) if there is no sample, if a label that evaluates is
 // not among those that train, and for damaged samples beyond what `bad` allows.
-ShardSets open_shards(const ShardSettings& settings, const ShardIndexes& indexes, const ImageFolderConfig& config,
-                      std::int64_t train_limit, std::int64_t test_limit, const std::shared_ptr<BadSamples>& bad);
+DataSets open_shards(const ShardSettings& settings, const ShardIndexes& indexes, const ImageFolderConfig& config,
+                     std::int64_t train_limit, std::int64_t test_limit, const std::shared_ptr<BadSamples>& bad);
 
 }  // namespace ddp

@@ -25,16 +25,12 @@ Normalization normalization_of(const TrainingState& state) {
 
 double standard_crop(PictureResize resize) { return resize == PictureResize::crop ? Preprocessing{}.crop : 1; }
 
-// The value of an option in the configuration that a checkpoint stores, or "".
-std::string option_of(const TrainingState& state, std::string_view name) {
-  for (const FingerprintPart& part : options_fingerprint(state.config)) {
+// The value of an option, or "".
+std::string option_of(const Fingerprint& options, std::string_view name) {
+  for (const FingerprintPart& part : options) {
     if (part.name == name) return part.value;
   }
   return "";
-}
-
-bool has_option(const TrainingState& state, std::string_view name, std::string_view value) {
-  return option_of(state, name) == value;
 }
 
 }  // namespace
@@ -52,25 +48,29 @@ Preprocessing preprocessing_of(const DataOptions& options, int defaults) {
 }
 
 Preprocessing preprocessing_of(const TrainingState& state) {
+  const Fingerprint options = options_fingerprint(state.config);
+  const auto has_option = [&](std::string_view name, std::string_view value) {
+    return option_of(options, name) == value;
+  };
   const bool exactly = reads_pictures_exactly(state.defaults);
-  const PictureResize resize = has_option(state, "--resize", "squash") ? PictureResize::squash
-                               : has_option(state, "--resize", "pad")  ? PictureResize::pad
-                                                                       : PictureResize::crop;
+  const PictureResize resize = has_option("--resize", "squash") ? PictureResize::squash
+                               : has_option("--resize", "pad")  ? PictureResize::pad
+                                                                : PictureResize::crop;
   // "unset", or nothing in older ones.
-  const double crop = std::strtod(option_of(state, "--eval-crop").c_str(), nullptr);
+  const double crop = std::strtod(option_of(options, "--eval-crop").c_str(), nullptr);
   Preprocessing preprocessing{
       .resize = resize,
-      .filter = has_option(state, "--interpolation", "bicubic") ? Interpolation::bicubic : Interpolation::bilinear,
+      .filter = has_option("--interpolation", "bicubic") ? Interpolation::bicubic : Interpolation::bilinear,
       .crop = crop > 0 ? crop : standard_crop(resize),
       .keeps_right_size = exactly,
-      .exact = exactly && !has_option(state, "--fast-decode", "on"),
-      .upright = reads_all_pictures(state.defaults) && !has_option(state, "--exif-orientation", "off"),
+      .exact = exactly && !has_option("--fast-decode", "on"),
+      .upright = reads_all_pictures(state.defaults) && !has_option("--exif-orientation", "off"),
       .normalization = normalization_of(state)};
   if (state.image.size() == 3) preprocessing.shape = {state.image[0], state.image[1], state.image[2]};
   return preprocessing;
 }
 
-bool resizes_pictures(const std::string& dataset) { return dataset == "folder"; }
+bool resizes_pictures(const std::string& dataset) { return dataset == "folder" || is_shard_format(dataset); }
 
 Normalization choose_normalization(const DataOptions& options, const Dataset& train) {
   const auto channels = static_cast<std::size_t>(train.shape().channels);

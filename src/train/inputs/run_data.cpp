@@ -113,17 +113,23 @@ void check_same_split(const std::filesystem::path& stored, const std::string& no
         stored.string(), difference);
 }
 
+// The classes of the checkpoint that is evaluated, in any bytes.
+std::vector<std::string> evaluated_classes(const Job& job) {
+  std::vector<std::string> classes;
+  if (job.evaluates()) {
+    for (const std::string& name : job.start.evaluated->classes) classes.push_back(unescape_bytes(name));
+  }
+  return classes;
+}
+
 ShardSettings shards_of(const Job& job) {
   const DataOptions& data = job.options.data;
-  ShardSettings shards{.format = data.dataset,
-                       .train = data.data_dir,
-                       .test = data.val_dir,
-                       .image_key = data.image_key,
-                       .label_key = data.label_key};
-  if (job.evaluates()) {
-    for (const std::string& name : job.start.evaluated->classes) shards.classes.push_back(unescape_bytes(name));
-  }
-  return shards;
+  return {.format = data.dataset,
+          .train = data.data_dir,
+          .test = data.val_dir,
+          .image_key = data.image_key,
+          .label_key = data.label_key,
+          .classes = evaluated_classes(job)};
 }
 
 // Options of shards that would be ignored.
@@ -145,15 +151,11 @@ void check_shard_options(const Job& job) {
 
 FolderOptions folder_of(const Job& job, const FolderDivision& division) {
   const DataOptions& data = job.options.data;
-  std::vector<std::string> classes;
-  if (job.evaluates()) {
-    for (const std::string& name : job.start.evaluated->classes) classes.push_back(unescape_bytes(name));
-  }
   return {.preprocessing = preprocessing_of(data, job.defaults),
           .max_bad_samples = data.max_bad_samples,
           .image_cache = data.image_cache,
           .rules = rules_of(job),
-          .classes = std::move(classes),
+          .classes = evaluated_classes(job),
           .labels = data.labels,
           .group_column = group_column_of(data),
           .parts = division.parts,

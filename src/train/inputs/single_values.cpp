@@ -43,7 +43,7 @@ std::string larger_images(const DataOptions& options, const Graph& graph, const 
   const std::vector<Layer>& layers = graph.layers();
   const auto found = std::find_if(layers.begin(), layers.end(), [&](const Layer& each) { return &each == &layer; });
   if (found == layers.end()) return "--progressive-size";
-  if (options.dataset != "folder" && options.dataset != "synthetic") return "";
+  if (!resizes_pictures(options.dataset) && options.dataset != "synthetic") return "";
   const Shape& image = graph.shape(graph.input());
   try {
     const Graph larger = graph.at_size(2 * image.height, 2 * image.width);

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <system_error>
 
@@ -33,6 +34,11 @@ void write_file(const std::filesystem::path& path, std::span<const std::uint8_t>
 
 void write_file(const std::filesystem::path& path, const std::string& text) {
   write_file(path, std::span(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()));
+}
+
+Bytes content_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
 Bytes gzip(std::span<const std::uint8_t> bytes) {

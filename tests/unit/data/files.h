@@ -31,6 +31,8 @@ class TemporaryFolder {
 // Creates the folders above it.
 void write_file(const std::filesystem::path& path, std::span<const std::uint8_t> bytes);
 void write_file(const std::filesystem::path& path, const std::string& text);
+// All bytes of a file.
+Bytes content_of(const std::filesystem::path& path);
 Bytes gzip(std::span<const std::uint8_t> bytes);
 Bytes random_bytes(std::size_t count, std::uint64_t seed);
 // An IDX file of unsigned bytes that declares `dimensions` and contains `elements`, whether or not they match.

@@ -58,9 +58,9 @@ class ImageCacheTest : public testing::Test {
   }
   // Opening the folder must replace a cache file with this damage, and images must read as before.
   void expect_made_anew(const std::string& what) const {
-    const auto before = bytes_of(cache_file());
+    const auto before = content_of(cache_file());
     const ImageFolder data = open(true);
-    EXPECT_NE(bytes_of(cache_file()), before) << what;
+    EXPECT_NE(content_of(cache_file()), before) << what;
     Bytes pixels(kCachedShape.size());
     Bytes expected(kCachedShape.size());
     for (std::int64_t i = 0; i < data.size(); ++i) {
@@ -75,10 +75,6 @@ class ImageCacheTest : public testing::Test {
     struct stat status {};
     ASSERT_EQ(::stat(path.c_str(), &status), 0);
     EXPECT_EQ(status.st_uid, ::geteuid());
-  }
-  static Bytes bytes_of(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   }
 
  private:
@@ -131,7 +127,7 @@ TEST_F(ImageCacheTest, IsMadeOnceAndThenNeedsNoImageFile) {
 
 TEST_F(ImageCacheTest, OtherTruncatedAndDamagedFilesAreReplaced) {
   open(true);
-  const Bytes good = bytes_of(cache_file());
+  const Bytes good = content_of(cache_file());
   const auto changed = [&](std::size_t at) {
     Bytes bytes = good;
     bytes[at] ^= 0x10;
@@ -167,7 +163,7 @@ TEST_F(ImageCacheTest, ChangedFilesAreDecodedAnew) {
 // Damage within an image is detected when it is read, and the original file is decoded instead.
 TEST_F(ImageCacheTest, ADamagedImageIsDecodedFromItsFile) {
   const ImageFolder cached = open(true);
-  Bytes bytes = bytes_of(cache_file());
+  Bytes bytes = content_of(cache_file());
   for (std::size_t at = 64 + 4 * 32 + 100; at < bytes.size(); at += 1000) bytes[at] ^= 1;
   {
     // Written in place, as a failing disk would.
@@ -254,7 +250,7 @@ TEST_F(ImageCacheTest, LinksAreNeverWrittenThrough) {
       EXPECT_EQ(open(true).size(), 4);
       EXPECT_EQ(fs::symlink_status(path).type(), fs::file_type::regular) << suffix;
     }
-    EXPECT_EQ(bytes_of(mine), content) << suffix;
+    EXPECT_EQ(content_of(mine), content) << suffix;
   }
 }
 

@@ -20,11 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-Bytes bytes_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 struct GoldenCase {
   std::string file;
   Region region;
@@ -68,7 +63,7 @@ RegionChooser always(const Region& region) {
 TEST(ImageDecoder, ReadsWhatPillowReads) {
   const std::vector<GoldenCase> cases = golden_cases();
   ASSERT_GE(cases.size(), 50U);
-  const Bytes expected = bytes_of(kGoldenImages / "expected.bin");
+  const Bytes expected = content_of(kGoldenImages / "expected.bin");
   for (const GoldenCase& c : cases) {
     const Shape shape{3, c.side, c.side};
     Bytes pixels(shape.size());
@@ -134,7 +129,7 @@ void correct_crc(Bytes& png) {
 }
 
 TEST(ImageDecoder, DamageAtTheEndOfAFileIsFoundWhateverIsReadOfIt) {
-  const Bytes whole = bytes_of(kGoldenImages / "rgb.png");
+  const Bytes whole = content_of(kGoldenImages / "rgb.png");
   const PngData data = data_of(whole);
   EXPECT_EQ(verdict(whole), "readable");
   Bytes wrong_crc = whole;
@@ -151,7 +146,7 @@ TEST(ImageDecoder, DamageAtTheEndOfAFileIsFoundWhateverIsReadOfIt) {
   std::vector<std::string> names = {"photo.jpg", "progressive.jpg", "rgb.png", "interlaced.png", "palette.png"};
   if (webp_is_supported()) names.insert(names.end(), {"lossy.webp", "lossless.webp"});
   for (const std::string& name : names) {
-    const Bytes good = bytes_of(kGoldenImages / name);
+    const Bytes good = content_of(kGoldenImages / name);
     const Bytes noise = random_bytes(200, good.size());
     for (std::size_t i = 0; i < 40; ++i) {
       Bytes broken = good;
@@ -176,7 +171,7 @@ TEST(ImageDecoder, ReadsFilesThatSayTooLittle) {
   EXPECT_EQ(pixels_of(more / "cmyk-plain.jpg"), pixels_of(kGoldenImages / "cmyk.jpg"));
   const Bytes window = pixels_of(more / "window.png");
   EXPECT_GT(*std::max_element(window.begin(), window.end()), 100);
-  EXPECT_EQ(verdict(bytes_of(more / "window.png")), "readable");
+  EXPECT_EQ(verdict(content_of(more / "window.png")), "readable");
 }
 
 TEST(ImageDecoder, WebpFilesAreReadOrRefused) {
@@ -192,7 +187,7 @@ TEST(ImageDecoder, WebpFilesAreReadOrRefused) {
     }
     return std::string();
   };
-  const Bytes whole = bytes_of(kGoldenImages / "lossy.webp");
+  const Bytes whole = content_of(kGoldenImages / "lossy.webp");
   if (!webp_is_supported()) {
     EXPECT_THAT(reason(whole), HasSubstr("without libwebp"));
     return;
@@ -227,7 +222,7 @@ TEST(ImageDecoder, KeepsNothingOfTheFilesBefore) {
   const Shape shape{3, 31, 31};
   const Region region{5, 6, 70, 70};
   for (const GoldenCase& c : golden_cases()) {
-    Bytes broken = bytes_of(kGoldenImages / c.file);
+    Bytes broken = content_of(kGoldenImages / c.file);
     for (std::size_t i = broken.size() / 3; i < broken.size() - 20; i += 7) broken[i] ^= 0x55;
     Bytes ignored(shape.size());
     try {
@@ -264,7 +259,7 @@ TEST(ImageDecoder, SaysWhyAnImageIsNone) {
   EXPECT_THAT(reason_of({0xFF, 0xD8, 0xFF}), HasSubstr("JPEG"));
   EXPECT_THAT(reason_of({0x89, 'P', 'N', 'G', 0x0D, 0x0A, 0x1A, 0x0A}), HasSubstr("without header"));
   for (const char* name : {"photo.jpg", "progressive.jpg", "grey.jpg", "rgb.png", "interlaced.png", "palette.png"}) {
-    const Bytes whole = bytes_of(kGoldenImages / name);
+    const Bytes whole = content_of(kGoldenImages / name);
     EXPECT_EQ(reason_of(whole), "") << name;
     for (const std::size_t left : {whole.size() - 5, whole.size() / 2, whole.size() / 4}) {
       EXPECT_THAT(reason_of({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(left)}),
@@ -280,22 +275,22 @@ TEST(ImageDecoder, SaysWhyAnImageIsNone) {
 
 // Rejected by their header: without a large allocation, and quickly.
 TEST(ImageDecoder, EnormousImagesAreRefusedByTheirHeader) {
-  Bytes png = bytes_of(kGoldenImages / "rgb.png");
+  Bytes png = content_of(kGoldenImages / "rgb.png");
   for (const std::size_t at : {16U, 20U}) {
     png[at + 1] = 0xFF;  // more than 16 million pixels per side
   }
   EXPECT_THAT(reason_of(png), HasSubstr("pixels large, more than the maximum of 268435456"));
-  Bytes interlaced = bytes_of(kGoldenImages / "interlaced.png");
+  Bytes interlaced = content_of(kGoldenImages / "interlaced.png");
   interlaced[18] = interlaced[22] = 0x30;
   EXPECT_THAT(reason_of(interlaced), HasSubstr("more than the maximum of 67108864"));
-  Bytes jpeg = bytes_of(kGoldenImages / "photo.jpg");
+  Bytes jpeg = content_of(kGoldenImages / "photo.jpg");
   const Bytes frame = {0xFF, 0xC0};
   const auto header = std::search(jpeg.begin(), jpeg.end(), frame.begin(), frame.end());
   ASSERT_NE(header, jpeg.end());
   std::fill(header + 5, header + 9, std::uint8_t{0xFE});
   EXPECT_THAT(reason_of(jpeg), HasSubstr("is 65278x65278 pixels large"));
   // Progressive images are decoded as a whole, so 12336 pixels per side are too many.
-  Bytes progressive = bytes_of(kGoldenImages / "progressive.jpg");
+  Bytes progressive = content_of(kGoldenImages / "progressive.jpg");
   const Bytes progressive_frame = {0xFF, 0xC2};
   const auto at =
       std::search(progressive.begin(), progressive.end(), progressive_frame.begin(), progressive_frame.end());
@@ -305,7 +300,7 @@ TEST(ImageDecoder, EnormousImagesAreRefusedByTheirHeader) {
 }
 
 TEST(ImageDecoder, RefusesAJpegOfEndlessScans) {
-  Bytes jpeg = bytes_of(kGoldenImages / "progressive.jpg");
+  Bytes jpeg = content_of(kGoldenImages / "progressive.jpg");
   const Bytes scan_marker = {0xFF, 0xDA};
   const auto last = std::find_end(jpeg.begin(), jpeg.end(), scan_marker.begin(), scan_marker.end());
   ASSERT_NE(last, jpeg.end());
@@ -322,7 +317,7 @@ TEST(ImageDecoder, RefusesAJpegOfEndlessScans) {
 // Changes single bytes anywhere: the result must be an image or an error.
 TEST(ImageDecoder, SurvivesDamageOfAllKinds) {
   for (const char* name : {"photo.jpg", "progressive.jpg", "cmyk.jpg", "rgb.png", "interlaced.png"}) {
-    const Bytes whole = bytes_of(kGoldenImages / name);
+    const Bytes whole = content_of(kGoldenImages / name);
     const Bytes noise = random_bytes(2000, whole.size());
     for (std::size_t i = 0; i < 300; ++i) {
       Bytes broken = whole;
