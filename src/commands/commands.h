@@ -19,7 +19,7 @@ int run_eval(const MpiSession& session, const Options& given);
 int run_plan(const MpiSession& session, const Options& options);
 int run_bench(const MpiSession& session, const Options& options);
 int run_check(const MpiSession& session, const Options& options);
-int run_pack(const MpiSession& session, const Options& options);
+int run_pack(const MpiSession& session, const Options& given);
 int run_export(const MpiSession& session, const Options& options);
 int run_replay(const MpiSession& session, const Options& options);
 int run_sweep(const MpiSession& session, const Options& options);
